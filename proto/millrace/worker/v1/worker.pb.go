@@ -1701,6 +1701,134 @@ func (x *GetManifestResponse) GetData() []byte {
 	return nil
 }
 
+// FetchTicket asks a worker's data service (Arrow Flight, DoGet) for rows of partitions. Each slice comes back as one record batch, in order.
+type FetchTicket struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Job name.
+	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// Rows wanted.
+	Slices        []*Slice `protobuf:"bytes,2,rep,name=slices,proto3" json:"slices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchTicket) Reset() {
+	*x = FetchTicket{}
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchTicket) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchTicket) ProtoMessage() {}
+
+func (x *FetchTicket) ProtoReflect() protoreflect.Message {
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchTicket.ProtoReflect.Descriptor instead.
+func (*FetchTicket) Descriptor() ([]byte, []int) {
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *FetchTicket) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *FetchTicket) GetSlices() []*Slice {
+	if x != nil {
+		return x.Slices
+	}
+	return nil
+}
+
+// Slice is a run of rows of one partition.
+type Slice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The partition.
+	Id *PartitionID `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Attempt that made it; another one is refused.
+	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// First row.
+	First int64 `protobuf:"varint,3,opt,name=first,proto3" json:"first,omitempty"`
+	// Number of rows.
+	Rows          int64 `protobuf:"varint,4,opt,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Slice) Reset() {
+	*x = Slice{}
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Slice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Slice) ProtoMessage() {}
+
+func (x *Slice) ProtoReflect() protoreflect.Message {
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Slice.ProtoReflect.Descriptor instead.
+func (*Slice) Descriptor() ([]byte, []int) {
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Slice) GetId() *PartitionID {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *Slice) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Slice) GetFirst() int64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Slice) GetRows() int64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
 var File_millrace_worker_v1_worker_proto protoreflect.FileDescriptor
 
 const file_millrace_worker_v1_worker_proto_rawDesc = "" +
@@ -1818,7 +1946,15 @@ const file_millrace_worker_v1_worker_proto_rawDesc = "" +
 	"\x12GetManifestRequest\x12\x1a\n" +
 	"\bmanifest\x18\x01 \x01(\fR\bmanifest\")\n" +
 	"\x13GetManifestResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data2\xc9\x01\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"R\n" +
+	"\vFetchTicket\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x121\n" +
+	"\x06slices\x18\x02 \x03(\v2\x19.millrace.worker.v1.SliceR\x06slices\"|\n" +
+	"\x05Slice\x12/\n" +
+	"\x02id\x18\x01 \x01(\v2\x1f.millrace.worker.v1.PartitionIDR\x02id\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x14\n" +
+	"\x05first\x18\x03 \x01(\x03R\x05first\x12\x12\n" +
+	"\x04rows\x18\x04 \x01(\x03R\x04rows2\xc9\x01\n" +
 	"\rWorkerService\x12V\n" +
 	"\aConnect\x12\".millrace.worker.v1.ConnectRequest\x1a#.millrace.worker.v1.ConnectResponse(\x010\x01\x12`\n" +
 	"\vGetManifest\x12&.millrace.worker.v1.GetManifestRequest\x1a'.millrace.worker.v1.GetManifestResponse0\x01B@Z>github.com/millrace/millrace/proto/millrace/worker/v1;workerv1b\x06proto3"
@@ -1835,7 +1971,7 @@ func file_millrace_worker_v1_worker_proto_rawDescGZIP() []byte {
 	return file_millrace_worker_v1_worker_proto_rawDescData
 }
 
-var file_millrace_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_millrace_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_millrace_worker_v1_worker_proto_goTypes = []any{
 	(*PartitionID)(nil),         // 0: millrace.worker.v1.PartitionID
 	(*ConnectRequest)(nil),      // 1: millrace.worker.v1.ConnectRequest
@@ -1860,15 +1996,17 @@ var file_millrace_worker_v1_worker_proto_goTypes = []any{
 	(*Drained)(nil),             // 20: millrace.worker.v1.Drained
 	(*GetManifestRequest)(nil),  // 21: millrace.worker.v1.GetManifestRequest
 	(*GetManifestResponse)(nil), // 22: millrace.worker.v1.GetManifestResponse
-	nil,                         // 23: millrace.worker.v1.Register.SlotsEntry
-	(*v1.Recipe)(nil),           // 24: millrace.recipe.v1.Recipe
+	(*FetchTicket)(nil),         // 23: millrace.worker.v1.FetchTicket
+	(*Slice)(nil),               // 24: millrace.worker.v1.Slice
+	nil,                         // 25: millrace.worker.v1.Register.SlotsEntry
+	(*v1.Recipe)(nil),           // 26: millrace.recipe.v1.Recipe
 }
 var file_millrace_worker_v1_worker_proto_depIdxs = []int32{
 	2,  // 0: millrace.worker.v1.ConnectRequest.register:type_name -> millrace.worker.v1.Register
 	4,  // 1: millrace.worker.v1.ConnectRequest.events:type_name -> millrace.worker.v1.Events
 	9,  // 2: millrace.worker.v1.ConnectRequest.heartbeat:type_name -> millrace.worker.v1.Heartbeat
 	10, // 3: millrace.worker.v1.ConnectRequest.drain:type_name -> millrace.worker.v1.Drain
-	23, // 4: millrace.worker.v1.Register.slots:type_name -> millrace.worker.v1.Register.SlotsEntry
+	25, // 4: millrace.worker.v1.Register.slots:type_name -> millrace.worker.v1.Register.SlotsEntry
 	3,  // 5: millrace.worker.v1.Register.held:type_name -> millrace.worker.v1.Held
 	6,  // 6: millrace.worker.v1.Held.output:type_name -> millrace.worker.v1.OutputReady
 	5,  // 7: millrace.worker.v1.Events.events:type_name -> millrace.worker.v1.Event
@@ -1885,21 +2023,23 @@ var file_millrace_worker_v1_worker_proto_depIdxs = []int32{
 	18, // 18: millrace.worker.v1.ConnectResponse.cancel:type_name -> millrace.worker.v1.Cancel
 	19, // 19: millrace.worker.v1.ConnectResponse.end_job:type_name -> millrace.worker.v1.EndJob
 	20, // 20: millrace.worker.v1.ConnectResponse.drained:type_name -> millrace.worker.v1.Drained
-	24, // 21: millrace.worker.v1.JobPlan.recipe:type_name -> millrace.recipe.v1.Recipe
+	26, // 21: millrace.worker.v1.JobPlan.recipe:type_name -> millrace.recipe.v1.Recipe
 	14, // 22: millrace.worker.v1.JobPlan.layout:type_name -> millrace.worker.v1.Layout
 	16, // 23: millrace.worker.v1.Run.tasks:type_name -> millrace.worker.v1.SourceTask
 	0,  // 24: millrace.worker.v1.SourceTask.id:type_name -> millrace.worker.v1.PartitionID
 	0,  // 25: millrace.worker.v1.SourceTask.skip:type_name -> millrace.worker.v1.PartitionID
 	0,  // 26: millrace.worker.v1.Free.ids:type_name -> millrace.worker.v1.PartitionID
-	1,  // 27: millrace.worker.v1.WorkerService.Connect:input_type -> millrace.worker.v1.ConnectRequest
-	21, // 28: millrace.worker.v1.WorkerService.GetManifest:input_type -> millrace.worker.v1.GetManifestRequest
-	11, // 29: millrace.worker.v1.WorkerService.Connect:output_type -> millrace.worker.v1.ConnectResponse
-	22, // 30: millrace.worker.v1.WorkerService.GetManifest:output_type -> millrace.worker.v1.GetManifestResponse
-	29, // [29:31] is the sub-list for method output_type
-	27, // [27:29] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	24, // 27: millrace.worker.v1.FetchTicket.slices:type_name -> millrace.worker.v1.Slice
+	0,  // 28: millrace.worker.v1.Slice.id:type_name -> millrace.worker.v1.PartitionID
+	1,  // 29: millrace.worker.v1.WorkerService.Connect:input_type -> millrace.worker.v1.ConnectRequest
+	21, // 30: millrace.worker.v1.WorkerService.GetManifest:input_type -> millrace.worker.v1.GetManifestRequest
+	11, // 31: millrace.worker.v1.WorkerService.Connect:output_type -> millrace.worker.v1.ConnectResponse
+	22, // 32: millrace.worker.v1.WorkerService.GetManifest:output_type -> millrace.worker.v1.GetManifestResponse
+	31, // [31:33] is the sub-list for method output_type
+	29, // [29:31] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_millrace_worker_v1_worker_proto_init() }
@@ -1933,7 +2073,7 @@ func file_millrace_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_millrace_worker_v1_worker_proto_rawDesc), len(file_millrace_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
