@@ -1,0 +1,489 @@
+// Package ledger keeps the account of a job's stream: which output partition holds which rows, which global
+// batches are sealed, and which bytes everyone has consumed.
+//
+// It is pure: reports go in, [Effects] come out. Rows get their places in stream order whatever the order in
+// which partitions are made. Where every sample keeps its row, a partition's place is known in advance and it is
+// placed as soon as it is reported; otherwise it waits for the counts of what comes before. A global batch is
+// sealed when every row up to its end is placed; a sealed batch never changes: an output that is reported
+// again after its worker was lost must have the same rows and hash.
+package ledger
+
+import (
+	"slices"
+
+	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/loader/order"
+	"github.com/millrace/millrace/preprocess/lineage"
+)
+
+// Position is a place in the stream at which global batches begin to be cut.
+type Position struct {
+	Epoch uint64
+	// Step is the number of the global batch that begins here, Row its first stream row.
+	Step, Row int64
+	// Partition and RowInPartition say where that row is made.
+	Partition, RowInPartition int64
+}
+
+// Config fixes a ledger.
+type Config struct {
+	// KeepsRows says that every sample becomes one row.
+	KeepsRows bool
+	// GlobalBatch and Tail say how the stream is cut.
+	GlobalBatch int64
+	Tail        order.Tail
+	// NumPartitions is the number of source partitions of an epoch, Samples that of a source partition's samples.
+	NumPartitions int64
+	Samples       func(partition int64) int64
+	// Start is where the stream begins.
+	Start Position
+}
+
+// Output is one final output partition.
+type Output struct {
+	ID      lineage.ID
+	Attempt uint32
+	// Rows and Bytes of its buffers.
+	Rows, Bytes int64
+	Hash        [16]byte
+	// Worker that holds it.
+	Worker string
+}
+
+// Placement is an output with its place in the stream of its epoch.
+type Placement struct {
+	Output
+	FirstRow int64
+}
+
+// Sealed is a global batch that will never change.
+type Sealed struct {
+	// Begin is its own position, End that of the batch after it.
+	Begin, End Position
+	// Rows is the number of stream rows in it, padding not counted.
+	Rows int64
+}
+
+// EpochEnd closes an epoch.
+type EpochEnd struct {
+	Epoch uint64
+	// Rows of the epoch, and its global batches counted from its beginning.
+	Rows, Steps int64
+}
+
+// Effects are what a report changed, in stream order.
+type Effects struct {
+	Placed []Placement
+	Sealed []Sealed
+	Ended  []EpochEnd
+	// Failed is set once everything before a source partition that cannot be made is sealed.
+	Failed error
+}
+
+// maxEpochsAhead bounds what a report can make the ledger allocate.
+const maxEpochsAhead = 1 << 10
+
+// Ledger is the account. It is not safe for concurrent use.
+type Ledger struct {
+	cfg    Config
+	epochs []*epoch // consecutive; the first is the oldest with rows that are not consumed
+	sealed []Sealed // not yet consumed
+}
+
+type epoch struct {
+	number   uint64
+	batching order.Batching
+	first    int64             // lowest source partition that is still kept
+	sources  map[int64]*source // those with a report, first and above
+	// next is the source partition after which no more rows are contiguous, nextBase the stream row at which it begins.
+	next, nextBase int64
+	nextStep       int64
+	rows           int64 // -1 until known
+	ended          bool
+}
+
+type source struct {
+	base    int64 // stream row of its first row; -1 until known
+	outputs []*Output
+	placed  int // outputs whose placement was handed out
+	freed   int
+	done    bool
+	failed  error
+}
+
+// New is an empty ledger.
+func New(cfg Config) (*Ledger, error) {
+	b := order.Batching{GlobalBatch: cfg.GlobalBatch, Tail: cfg.Tail}
+	if err := b.Validate(); err != nil {
+		return nil, err
+	}
+	s := cfg.Start
+	if s.Step < 0 || s.Row < 0 || s.RowInPartition < 0 || s.RowInPartition > s.Row || s.Partition < 0 || s.Partition > cfg.NumPartitions {
+		return nil, errkind.Errorf(errkind.Invalid, "position %+v is not within the stream", s)
+	}
+	return &Ledger{cfg: cfg}, nil
+}
+
+// epoch is the account of epoch number, opened if need be; nil when it is over or lies before the start.
+func (l *Ledger) epoch(number uint64) *epoch {
+	begin := l.cfg.Start.Epoch
+	if len(l.epochs) > 0 {
+		begin = l.epochs[0].number
+	}
+	if number < begin || number-begin > maxEpochsAhead {
+		return nil
+	}
+	for uint64(len(l.epochs)) <= number-begin {
+		l.epochs = append(l.epochs, l.openEpoch(begin+uint64(len(l.epochs))))
+	}
+	return l.epochs[number-begin]
+}
+
+func (l *Ledger) openEpoch(number uint64) *epoch {
+	e := &epoch{
+		number:   number,
+		batching: order.Batching{GlobalBatch: l.cfg.GlobalBatch, Tail: l.cfg.Tail},
+		sources:  map[int64]*source{},
+		rows:     -1,
+	}
+	if s := l.cfg.Start; number == s.Epoch {
+		e.batching.OriginStep, e.batching.OriginRow = s.Step, s.Row
+		e.first, e.next, e.nextBase, e.nextStep = s.Partition, s.Partition, s.Row-s.RowInPartition, s.Step
+	}
+	if l.cfg.KeepsRows {
+		e.rows = l.base(l.cfg.NumPartitions)
+	}
+	return e
+}
+
+// base is the stream row at which source partition p begins when samples keep their rows. All partitions but the
+// last have the same number of samples.
+func (l *Ledger) base(p int64) int64 {
+	if p == 0 {
+		return 0
+	}
+	return (p-1)*l.cfg.Samples(0) + l.cfg.Samples(p-1)
+}
+
+func (l *Ledger) source(e *epoch, p int64) *source {
+	s := e.sources[p]
+	if s == nil {
+		s = &source{base: -1}
+		if l.cfg.KeepsRows {
+			s.base = l.base(p)
+		}
+		if p == e.next {
+			s.base = e.nextBase
+		}
+		e.sources[p] = s
+	}
+	return s
+}
+
+// locate finds the account of a reported source partition; nil for one that nobody needs any more.
+func (l *Ledger) locate(id lineage.ID) (*epoch, *source, int64) {
+	p := int64(id.Source) //nolint:gosec // Bounded by the next line.
+	if id.Source >= uint64(l.cfg.NumPartitions) {
+		return nil, nil, 0
+	}
+	e := l.epoch(id.Epoch)
+	if e == nil || p < e.first {
+		return nil, nil, 0
+	}
+	return e, l.source(e, p), p
+}
+
+// Output records that an output partition is ready. Outputs of a source partition come in order; one that was
+// recorded before must be equal, and is placed anew at its present worker.
+func (l *Ledger) Output(o Output) (Effects, error) {
+	e, s, _ := l.locate(o.ID)
+	if s == nil {
+		return Effects{}, nil
+	}
+	i, known := slices.BinarySearchFunc(s.outputs, o.ID, func(have *Output, id lineage.ID) int { return have.ID.Compare(id) })
+	if known {
+		return l.again(s, i, o)
+	}
+	if i != len(s.outputs) || s.done {
+		return Effects{}, errkind.Errorf(errkind.Internal,
+			"partition %s (attempt %d on worker %s) was not there when its source partition was first made: an operator does not repeat itself", o.ID, o.Attempt, o.Worker)
+	}
+	s.outputs = append(s.outputs, &o)
+	var eff Effects
+	l.place(e, s, &eff)
+	return eff, nil
+}
+
+// again takes a second report of output i.
+func (l *Ledger) again(s *source, i int, o Output) (Effects, error) {
+	have := s.outputs[i]
+	if have.Rows != o.Rows || have.Hash != o.Hash {
+		return Effects{}, errkind.Errorf(errkind.Internal,
+			"partition %s made again differs: attempt %d on worker %s gave %d rows, hash %x; attempt %d on worker %s gave %d rows, hash %x. An operator does not repeat itself, or the workers are of different builds",
+			o.ID, have.Attempt, have.Worker, have.Rows, have.Hash[:6], o.Attempt, o.Worker, o.Rows, o.Hash[:6])
+	}
+	*have = o
+	if i < s.freed || i >= s.placed {
+		return Effects{}, nil
+	}
+	return Effects{Placed: []Placement{{Output: o, FirstRow: s.rowOf(i)}}}, nil
+}
+
+// Done records that a source partition has no more outputs than those that were reported.
+func (l *Ledger) Done(id lineage.ID, outputs int) (Effects, error) {
+	e, s, p := l.locate(id)
+	if s == nil {
+		return Effects{}, nil
+	}
+	if outputs != len(s.outputs) {
+		return Effects{}, errkind.Errorf(errkind.Internal, "source partition %s reported %d outputs, then said that it has %d", id, len(s.outputs), outputs)
+	}
+	if l.cfg.KeepsRows && s.rows() != l.cfg.Samples(p) {
+		return Effects{}, errkind.Errorf(errkind.Internal, "source partition %s has %d samples but gave %d rows, though its operators keep rows", id, l.cfg.Samples(p), s.rows())
+	}
+	s.done = true
+	var eff Effects
+	l.advance(e, &eff)
+	return eff, nil
+}
+
+// Fail records that a source partition cannot be made. The error comes out when all that is before it is sealed, so
+// that trainers see the same batches on every run.
+func (l *Ledger) Fail(id lineage.ID, err error) Effects {
+	e, s, _ := l.locate(id)
+	if s == nil {
+		return Effects{}
+	}
+	s.failed = err
+	var eff Effects
+	l.advance(e, &eff)
+	return eff
+}
+
+// place hands out the placements of s that are known, then moves on.
+func (l *Ledger) place(e *epoch, s *source, eff *Effects) {
+	if s.base < 0 {
+		return
+	}
+	for ; s.placed < len(s.outputs); s.placed++ {
+		o := s.outputs[s.placed]
+		eff.Placed = append(eff.Placed, Placement{Output: *o, FirstRow: s.rowOf(s.placed)})
+	}
+	l.advance(e, eff)
+}
+
+// advance moves the contiguous part of e forward and seals what it covers.
+func (l *Ledger) advance(e *epoch, eff *Effects) {
+	for !e.ended {
+		if e.next == l.cfg.NumPartitions {
+			e.rows = e.nextBase
+			l.seal(e, e.rows, eff)
+			l.end(e, eff)
+			return
+		}
+		s := e.sources[e.next]
+		if s == nil {
+			return
+		}
+		if s.base < 0 {
+			s.base = e.nextBase
+			l.place(e, s, eff) // comes back here with the base set
+			return
+		}
+		l.seal(e, s.base+s.rows(), eff)
+		if !s.done {
+			if s.failed != nil && l.isOldest(e) {
+				eff.Failed = s.failed
+			}
+			return
+		}
+		e.nextBase += s.rows()
+		e.next++
+	}
+}
+
+// isOldest says whether everything before e is sealed.
+func (l *Ledger) isOldest(e *epoch) bool {
+	for _, earlier := range l.epochs {
+		if earlier == e {
+			return true
+		}
+		if !earlier.ended {
+			return false
+		}
+	}
+	return false
+}
+
+// seal emits the batches of e that end at or before the contiguous row.
+func (l *Ledger) seal(e *epoch, contiguous int64, eff *Effects) {
+	complete := e.rows >= 0 && contiguous >= e.rows
+	for {
+		first, rows, valid := e.batching.Step(e.rows, e.nextStep)
+		if rows == 0 || first+valid > contiguous || (valid < e.batching.GlobalBatch && !complete) {
+			return
+		}
+		end := Position{Epoch: e.number, Step: e.nextStep + 1, Row: first + valid}
+		end.Partition, end.RowInPartition = l.find(e, first+valid)
+		begin := Position{Epoch: e.number, Step: e.nextStep, Row: first}
+		begin.Partition, begin.RowInPartition = l.find(e, first)
+		sealed := Sealed{Begin: begin, End: end, Rows: valid}
+		eff.Sealed, l.sealed = append(eff.Sealed, sealed), append(l.sealed, sealed)
+		e.nextStep++
+	}
+}
+
+// find says in which source partition the stream row lies, looking back from the contiguous end where it can't be
+// computed.
+func (l *Ledger) find(e *epoch, row int64) (partition, within int64) {
+	if l.cfg.KeepsRows {
+		each := l.cfg.Samples(0)
+		return row / each, row % each
+	}
+	p, base := e.next, e.nextBase
+	if s := e.sources[p]; s != nil && s.done && row >= base+s.rows() {
+		return p + 1, row - base - s.rows()
+	}
+	for row < base && p > e.first {
+		p--
+		base = e.sources[p].base
+	}
+	return p, row - base
+}
+
+func (l *Ledger) end(e *epoch, eff *Effects) {
+	e.ended = true
+	eff.Ended = append(eff.Ended, EpochEnd{Epoch: e.number, Rows: e.rows, Steps: e.batching.NumSteps(e.rows)})
+	// What the next epoch already knows may now be the oldest failure.
+	if i := int(e.number - l.epochs[0].number); i+1 < len(l.epochs) {
+		l.advance(l.epochs[i+1], eff)
+	}
+}
+
+// Consumed says that every rank has consumed the batches of an epoch below step. It returns the outputs that are
+// no longer needed.
+func (l *Ledger) Consumed(number uint64, step int64) []Output {
+	var freed []Output
+	for len(l.epochs) > 0 && l.epochs[0].number < number && l.epochs[0].ended {
+		freed = l.epochs[0].freeBelow(l.epochs[0].rows, freed)
+		l.cfg.Start = Position{Epoch: l.epochs[0].number + 1}
+		l.epochs = l.epochs[1:]
+	}
+	if len(l.epochs) > 0 && l.epochs[0].number == number {
+		e := l.epochs[0]
+		row, rows, _ := e.batching.Step(e.rows, step)
+		if rows == 0 && e.ended {
+			row = e.rows
+		}
+		freed = e.freeBelow(row, freed)
+	}
+	l.sealed = slices.DeleteFunc(l.sealed, func(s Sealed) bool {
+		return s.Begin.Epoch < number || (s.Begin.Epoch == number && s.Begin.Step < step)
+	})
+	return freed
+}
+
+// freeBelow frees the placed outputs of e that end at or before row.
+func (e *epoch) freeBelow(row int64, freed []Output) []Output {
+	for p := e.first; ; p++ {
+		s := e.sources[p]
+		if s == nil || s.base < 0 || s.base >= row {
+			return freed
+		}
+		for s.freed < s.placed && s.rowOf(s.freed)+s.outputs[s.freed].Rows <= row {
+			freed = append(freed, *s.outputs[s.freed])
+			s.freed++
+		}
+		if !s.done || s.freed < len(s.outputs) || p >= e.next {
+			return freed
+		}
+		delete(e.sources, p)
+		e.first = p + 1
+	}
+}
+
+// Live is everything that is placed and not freed, and every sealed batch that is not consumed: what a sidecar that
+// joins late must be told.
+func (l *Ledger) Live() Effects {
+	eff := Effects{Sealed: slices.Clone(l.sealed)}
+	for _, e := range l.epochs {
+		for _, p := range sortedKeys(e.sources) {
+			s := e.sources[p]
+			for i := s.freed; i < s.placed; i++ {
+				eff.Placed = append(eff.Placed, Placement{Output: *s.outputs[i], FirstRow: s.rowOf(i)})
+			}
+		}
+		if e.ended {
+			eff.Ended = append(eff.Ended, EpochEnd{Epoch: e.number, Rows: e.rows, Steps: e.batching.NumSteps(e.rows)})
+		}
+	}
+	return eff
+}
+
+// Awaited is the source partition that the next global batch waits for.
+func (l *Ledger) Awaited() lineage.ID {
+	for _, e := range l.epochs {
+		if !e.ended {
+			return lineage.SourceID(e.number, uint64(e.next)) //nolint:gosec // Never negative.
+		}
+	}
+	if n := len(l.epochs); n > 0 {
+		return lineage.SourceID(l.epochs[n-1].number+1, 0)
+	}
+	return lineage.SourceID(l.cfg.Start.Epoch, uint64(l.cfg.Start.Partition)) //nolint:gosec // Never negative.
+}
+
+// HeldBytes is the size of all outputs that are recorded and not freed.
+func (l *Ledger) HeldBytes() int64 {
+	var total int64
+	for _, e := range l.epochs {
+		for _, s := range e.sources {
+			for _, o := range s.outputs[s.freed:] {
+				total += o.Bytes
+			}
+		}
+	}
+	return total
+}
+
+// Find is the position of a sealed batch's beginning or end, if the ledger remembers it.
+func (l *Ledger) Find(number uint64, step, row int64) (Position, bool) {
+	same := func(p Position) bool { return p.Epoch == number && p.Step == step && p.Row == row }
+	for _, s := range l.sealed {
+		if same(s.Begin) {
+			return s.Begin, true
+		}
+		if same(s.End) {
+			return s.End, true
+		}
+	}
+	if same(l.cfg.Start) {
+		return l.cfg.Start, true
+	}
+	return Position{}, false
+}
+
+func (s *source) rows() int64 {
+	var n int64
+	for _, o := range s.outputs {
+		n += o.Rows
+	}
+	return n
+}
+
+func (s *source) rowOf(i int) int64 {
+	row := s.base
+	for _, o := range s.outputs[:i] {
+		row += o.Rows
+	}
+	return row
+}
+
+func sortedKeys(m map[int64]*source) []int64 {
+	keys := make([]int64, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
