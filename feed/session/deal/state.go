@@ -1,0 +1,343 @@
+package deal
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/millrace/millrace/internal/errkind"
+)
+
+// State is the dealing of one job to the ranks of one host. The zero State is not usable. It is not safe for
+// concurrent use.
+type State struct {
+	cfg        Config
+	generation uint64
+	start      Position
+	epochs     map[uint64]*epoch
+	ranks      []*rank // by number
+	last       uint64  // no epoch follows this one, if ended
+	ended      bool
+	out        []Action
+}
+
+// New returns a State without ranks. Its errors are those of [Config.Validate].
+func New(cfg Config) (*State, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &State{cfg: cfg, epochs: map[uint64]*epoch{}}
+	if cfg.Epochs > 0 {
+		s.last, s.ended = cfg.Epochs-1, true
+	}
+	return s, nil
+}
+
+// Config is what s was made from.
+func (s *State) Config() Config { return s.cfg }
+
+// Generation is the number of the generation under way; 0 before the first.
+func (s *State) Generation() uint64 { return s.generation }
+
+// Take gives the actions that have come up since the last call, in order.
+func (s *State) Take() []Action {
+	out := s.out
+	s.out = nil
+	return out
+}
+
+func (s *State) emit(a Action) { s.out = append(s.out, a) }
+
+func (s *State) rank(id int) *rank {
+	i, found := slices.BinarySearchFunc(s.ranks, id, func(r *rank, id int) int { return cmp.Compare(r.id, id) })
+	if !found {
+		return nil
+	}
+	return s.ranks[i]
+}
+
+// Join adds a rank that has no position yet. A rank that was there already begins anew.
+func (s *State) Join(id int) error {
+	if id < 0 || id >= s.cfg.World {
+		return errkind.Errorf(errkind.Invalid, "rank %d of %d: ranks count from 0 to %d", id, s.cfg.World, s.cfg.World-1)
+	}
+	s.Leave(id)
+	i, _ := slices.BinarySearchFunc(s.ranks, id, func(r *rank, id int) int { return cmp.Compare(r.id, id) })
+	s.ranks = slices.Insert(s.ranks, i, &rank{id: id})
+	return nil
+}
+
+// Leave takes a rank out and drops all that was held for it.
+func (s *State) Leave(id int) {
+	r := s.rank(id)
+	if r == nil {
+		return
+	}
+	s.withdraw(r)
+	s.ranks = slices.DeleteFunc(s.ranks, func(r *rank) bool { return r.id == id })
+	s.forget()
+}
+
+// withdraw takes r out of the generation.
+func (s *State) withdraw(r *rank) {
+	for _, b := range r.window {
+		s.drop(b)
+	}
+	*r = rank{id: r.id}
+}
+
+// Stop takes ranks out of the generation, because what they asked for has failed; they may ask again.
+func (s *State) Stop(ids ...int) {
+	for _, id := range ids {
+		if r := s.rank(id); r != nil {
+			s.withdraw(r)
+		}
+	}
+	s.forget()
+}
+
+// Ask says that a stream of a rank begins at a position. Where the rank is within its window there, it goes on; else
+// it waits for a generation that begins at that position.
+func (s *State) Ask(id int, pos Position) error {
+	r := s.rank(id)
+	if r == nil {
+		return errkind.Errorf(errkind.Internal, "rank %d asked for a position without having joined", id)
+	}
+	r.moved = false
+	if r.asked != nil && *r.asked == pos {
+		return nil
+	}
+	if number, ok := s.find(r, pos); ok {
+		s.resume(r, pos.Epoch, number)
+		return nil
+	}
+	s.withdraw(r)
+	s.forget()
+	r.asked = &pos
+	s.emit(Seek{Rank: id, Position: pos})
+	return nil
+}
+
+// find is the number of the batch of r at which a stream from pos goes on without a new generation.
+func (s *State) find(r *rank, pos Position) (int64, bool) {
+	if !r.dealt {
+		return 0, false
+	}
+	for number := r.base; number <= r.sent; number++ {
+		at := r.place(number)
+		if at.part != 0 {
+			continue
+		}
+		e := s.epoch(at.epoch)
+		if at.epoch == pos.Epoch && at.step == pos.Step && e.firstRow(at.step) == pos.Row {
+			return number, true
+		}
+		if at.step == 0 && s.ends(pos, at.epoch) {
+			return number, true
+		}
+	}
+	return 0, false
+}
+
+// ends says whether pos is the end of an epoch and nothing lies between it and the beginning of epoch number.
+func (s *State) ends(pos Position, number uint64) bool {
+	if pos.Epoch >= number {
+		return false
+	}
+	for i := pos.Epoch; i < number; i++ {
+		e := s.epochs[i]
+		if e == nil || e.rows < 0 || pos.Step != e.numSteps() || pos.Row != e.firstRow(pos.Step) {
+			return false
+		}
+		pos = Position{Epoch: i + 1}
+	}
+	return true
+}
+
+// resume makes number the next batch of r: all before it is consumed, all from it on is not.
+func (s *State) resume(r *rank, epoch uint64, number int64) {
+	r.streamEpoch, r.streamFirst = epoch, number
+	if number < r.consumed {
+		r.consumed = number
+	}
+	r.sent = number
+	s.consume(r, number)
+	for number := s.limit(r); number < r.planned(); number++ {
+		s.drop(r.at(number))
+	}
+	s.fill(r)
+}
+
+// Started begins a generation: ranks that asked for its position are granted it, and all placements are void.
+func (s *State) Started(generation uint64, pos Position) {
+	if generation <= s.generation {
+		return
+	}
+	from := map[*rank]int64{} // the row of the first batch that is not consumed
+	for _, r := range s.ranks {
+		if at := r.place(r.base); r.dealt {
+			from[r] = s.epoch(at.epoch).firstRow(at.step)
+		}
+	}
+	rows := map[uint64]int64{}
+	for number, e := range s.epochs {
+		rows[number] = e.rows
+	}
+	s.generation, s.start = generation, pos
+	clear(s.epochs)
+	// The rows of an epoch are the same in every generation.
+	for number, n := range rows {
+		s.epoch(number).rows = n
+	}
+	for _, r := range s.ranks {
+		switch {
+		case r.asked != nil && grants(pos, *r.asked):
+			epoch := r.asked.Epoch
+			s.withdraw(r)
+			s.begin(r)
+			r.streamEpoch = epoch
+		case r.dealt:
+			s.carryOver(r, from[r])
+		}
+	}
+	for _, r := range s.ranks {
+		s.fill(r)
+	}
+}
+
+// grants says whether a generation that begins at pos is what was asked for: the end of an epoch is the beginning of
+// the next.
+func grants(pos, asked Position) bool {
+	return pos == asked || (pos.Epoch == asked.Epoch+1 && pos.Step == 0 && pos.Row == 0 && asked.Step > 0)
+}
+
+// begin puts r at the beginning of the generation.
+func (s *State) begin(r *rank) {
+	r.dealt = true
+	r.streamEpoch = s.start.Epoch
+	r.next = place{epoch: s.start.Epoch, step: s.start.Step}
+	s.advance(r)
+}
+
+// carryOver takes r into a new generation that it did not ask for (the dispatcher was away), so that its stream goes
+// on with the batch it would have had next: what is not consumed is planned again, with the numbers it had. from is
+// the row at which the first of it began. Where the new generation does not hold that, the stream has moved.
+func (s *State) carryOver(r *rank, from int64) {
+	first, target, old := r.place(r.base), r.place(r.sent), *r
+	s.withdraw(r)
+	s.begin(r)
+	e := s.epoch(first.epoch)
+	reached := first.epoch > s.start.Epoch || (first.epoch == s.start.Epoch && first.step >= s.start.Step)
+	if !reached || e.firstRow(first.step) != from {
+		r.moved = true
+		return
+	}
+	r.base, r.consumed, r.sent = old.base, old.consumed, old.sent
+	r.streamEpoch, r.streamFirst = old.streamEpoch, old.streamFirst
+	r.next = first
+	s.advance(r)
+	for r.planned() < r.sent && !r.done {
+		s.plan(r)
+	}
+	if r.planned() != r.sent || r.next != target {
+		s.withdraw(r)
+		s.begin(r)
+		r.moved = true
+	}
+}
+
+// Resync asks the dispatcher for every rank's position again, after the connection to it was lost.
+func (s *State) Resync() {
+	for _, r := range s.ranks {
+		switch {
+		case r.asked != nil:
+			s.emit(Seek{Rank: r.id, Position: *r.asked})
+		case r.dealt:
+			at := r.place(r.base)
+			s.emit(Seek{Rank: r.id, Position: Position{Epoch: at.epoch, Step: at.step, Row: s.epoch(at.epoch).firstRow(at.step)}})
+		}
+	}
+}
+
+// epoch is the entry of an epoch of the generation, made when it is not there.
+func (s *State) epoch(number uint64) *epoch {
+	e := s.epochs[number]
+	if e == nil {
+		at := Position{Epoch: number}
+		if number == s.start.Epoch {
+			at = s.start
+		}
+		e = &epoch{batching: s.cfg.batching(at), rows: s.cfg.Rows, sealed: map[int64]sealed{}, maxSealed: -1}
+		s.epochs[number] = e
+	}
+	return e
+}
+
+// forget drops what every rank has consumed.
+func (s *State) forget() {
+	var low place
+	var streams uint64 // the earliest epoch that a stream carries: a rank may ask for its end
+	found := false
+	for _, r := range s.ranks {
+		if !r.dealt {
+			continue
+		}
+		at := r.place(r.base)
+		if !found || at.epoch < low.epoch || (at.epoch == low.epoch && at.step < low.step) {
+			low = at
+		}
+		if !found || r.streamEpoch < streams {
+			streams = r.streamEpoch
+		}
+		found = true
+	}
+	if !found {
+		clear(s.epochs)
+		return
+	}
+	for number, e := range s.epochs {
+		switch {
+		case number < low.epoch && number < streams:
+			delete(s.epochs, number)
+		case number < low.epoch:
+			e.places, e.sealed = nil, map[int64]sealed{}
+		case number == low.epoch:
+			e.forget(low.step)
+		}
+	}
+}
+
+// Waits says what a rank waits for, as far as it can be seen from here; empty when it waits for nothing.
+func (s *State) Waits(id int) string {
+	r := s.rank(id)
+	switch {
+	case r == nil:
+		return ""
+	case r.asked != nil:
+		return fmt.Sprintf("rank %d waits for every rank to ask for epoch %d, step %d", id, r.asked.Epoch, r.asked.Step)
+	case !r.dealt || r.sent >= r.planned():
+		return ""
+	}
+	b := r.at(r.sent)
+	what := fmt.Sprintf("rank %d waits for step %d of epoch %d: ", id, b.Step, b.Epoch)
+	switch {
+	case len(b.need) > 0:
+		return what + fmt.Sprintf("rows %d to %d are not made yet", b.need[0].from, b.need[0].to-1)
+	case b.state == stateFetching:
+		for i := range b.Slices {
+			if !b.Slices[i].fetched {
+				return what + fmt.Sprintf("partition %s is fetched from worker %s", b.Slices[i].Place.ID, b.Slices[i].Place.Worker)
+			}
+		}
+	case b.state == stateAssembling:
+		return what + "its batch is put together"
+	}
+	e := s.epoch(b.Epoch)
+	if _, ok := e.sealed[b.Step]; !ok {
+		return what + "the global batch is not sealed yet"
+	}
+	if !e.allows(b) {
+		return what + "it is not known yet whether the epoch ends with it"
+	}
+	return ""
+}
