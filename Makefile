@@ -1,0 +1,132 @@
+# Everything a developer or CI runs. `make help` lists the targets; each sets up what it needs.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV    := .cache/venv
+TOOLS   := .cache/tools/bin
+PYTHON  := $(CURDIR)/$(VENV)/bin/python
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -X main.version=$(VERSION)
+
+FUZZTIME   ?= 5s
+DEMO_FLAGS ?=
+BENCH      ?= e2e
+
+# Packages that start goroutines have a leak check (internal/archtest sees to it); those are the ones worth racing.
+RACE_PKGS = $(shell grep -rl --include='*_test.go' --exclude-dir=.cache 'goleak\.VerifyTestMain' . | xargs -r -n1 dirname | LC_ALL=C sort -u)
+# The end-to-end tests drive the real binaries, and those of the architecture must not come from go's test cache,
+# which does not see new packages: both are run on their own.
+UNIT_PKGS = $(shell go list ./... | grep -vE '/internal/(e2e|archtest)$$')
+
+# Python code of the project finds the binaries, and the binaries the interpreter, by these.
+export MILLRACE_BIN := $(CURDIR)/bin/millrace
+RUN_ENV = PATH="$(CURDIR)/bin:$(CURDIR)/$(VENV)/bin:$$PATH" PYTHONPATH="$(CURDIR)/clients/python/src"
+
+.PHONY: help
+help: ## Say what can be made.
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+## Set-up: each is quick once done.
+
+.PHONY: setup setup-system setup-tools setup-lint-tools setup-test setup-demo
+setup: setup-test setup-tools ## Install all that building and testing need (system packages, Go tools, Python environment).
+
+setup-system:
+	@.ci/setup-system
+
+setup-tools: setup-lint-tools
+	@.ci/setup-tools $(TOOLS)
+
+setup-lint-tools: setup-system
+	@.ci/setup-system python
+	@.ci/setup-venv $(VENV) .ci/requirements-tools.txt
+
+setup-test: setup-system
+	@.ci/setup-system python
+	@.ci/setup-venv $(VENV) .ci/requirements-test.txt
+
+setup-demo: setup-system
+	@.ci/setup-system python
+	@.ci/setup-venv $(VENV) demo/requirements.txt
+
+## Building.
+
+.PHONY: build sidecar cross proto
+build: setup-system sidecar ## Build bin/millrace (cgo) and bin/millrace-sidecar (static).
+	CGO_ENABLED=1 go build -buildvcs=false -trimpath -ldflags '$(LDFLAGS)' -o bin/millrace ./cmd/millrace
+
+sidecar:
+	CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-s -w $(LDFLAGS)' -o bin/millrace-sidecar ./cmd/millrace-sidecar
+
+cross: ## Check that everything builds without cgo, and the sidecar for linux/arm64.
+	CGO_ENABLED=0 go build -buildvcs=false ./...
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -buildvcs=false -trimpath -o /dev/null ./cmd/millrace-sidecar
+
+proto: setup-tools ## Lint the protos and generate their Go code anew.
+	@$(VENV)/bin/buf lint
+	@$(VENV)/bin/buf format -w
+	@PATH="$(CURDIR)/$(TOOLS):$$PATH" $(VENV)/bin/buf generate
+	@cd proto && find . -name '*.proto' -o -name '*.pb.go' | LC_ALL=C sort | xargs sha256sum > .generated.sum
+
+## Checks, from the fastest to the slowest.
+
+.PHONY: check fmt lint unit race fuzz-short e2e python test
+check: setup-tools ## Check formats, go.mod, protos and scripts.
+	@for script in .ci/run .ci/test .ci/fuzz .ci/setup-*; do bash -n "$$script"; done
+	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | grep -v '\.pb\.go$$' | xargs -r $(TOOLS)/gofumpt -l -extra); \
+		if [ -n "$$unformatted" ]; then printf 'error: not formatted, run make fmt:\n%s\n' "$$unformatted" >&2; exit 1; fi
+	@go mod tidy -diff >/dev/null || { echo 'error: go.mod or go.sum is not tidy, run go mod tidy' >&2; exit 1; }
+	@$(VENV)/bin/buf lint
+	@$(VENV)/bin/buf format -d --exit-code
+	@$(VENV)/bin/ruff check -q demo
+	@$(VENV)/bin/ruff format -q --check demo
+
+fmt: setup-tools ## Format Go, Python and proto sources.
+	@git ls-files -co --exclude-standard '*.go' | grep -v '\.pb\.go$$' | xargs -r $(TOOLS)/gofumpt -w -extra
+	@$(VENV)/bin/buf format -w
+	@$(VENV)/bin/ruff format -q demo clients/python
+
+lint: setup-tools ## Lint the Go code.
+	$(TOOLS)/golangci-lint run ./...
+
+unit: setup-tools ## Run the Go tests.
+	@MILLRACE_BUF="$(CURDIR)/$(VENV)/bin/buf" MILLRACE_PROTOC_PLUGINS="$(CURDIR)/$(TOOLS)" go test -count=1 ./internal/archtest
+	@go test $(UNIT_PKGS)
+
+race: setup-system ## Run the Go tests of packages that start goroutines under the race detector.
+	@go test -race -short $(RACE_PKGS)
+
+fuzz-short: setup-system ## Run each fuzz target for FUZZTIME (5s).
+	@.ci/fuzz $(FUZZTIME)
+
+e2e: build setup-test ## Run the end-to-end tests with the real binaries.
+	@$(RUN_ENV) go test -count=1 ./internal/e2e/...
+
+python: build setup-test ## Lint, type-check and test the Python client.
+	@cd clients/python && ../../$(VENV)/bin/ruff check . && ../../$(VENV)/bin/ruff format --check . && ../../$(VENV)/bin/mypy --strict src
+	@cd clients/python && $(RUN_ENV) $(PYTHON) -m pytest
+
+test: ## Run everything that CI runs, setting up what it needs.
+	@.ci/test
+
+## Showing.
+
+.PHONY: demo demo-data bench clean
+demo-data: setup-demo ## Make the demo's dataset in data/demo.
+	@$(PYTHON) demo/make_dataset.py
+
+demo: ## Train a small network on two ranks; DATA=URI takes your own data, DEMO_FLAGS are passed on.
+	@start=$$SECONDS; \
+	$(MAKE) setup-demo build $(if $(DATA),,demo-data); \
+	echo "set-up took $$((SECONDS - start)) s"; \
+	$(RUN_ENV) MILLRACE_SETUP_SECONDS=$$((SECONDS - start)) $(PYTHON) -m torch.distributed.run --standalone --nproc-per-node 2 \
+		demo/train.py $(if $(DATA),--data '$(DATA)') $(DEMO_FLAGS)
+
+bench: setup-demo build demo-data ## Run a benchmark: BENCH=e2e.
+	@$(RUN_ENV) bin/millrace bench $(BENCH)
+
+clean: ## Remove what was built; .cache (tools, Python environment, photographs) and data stay.
+	rm -rf bin
+	go clean -testcache
