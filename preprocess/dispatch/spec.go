@@ -1,0 +1,217 @@
+package dispatch
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+
+	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/internal/nearest"
+	"github.com/millrace/millrace/loader/dataset"
+	"github.com/millrace/millrace/loader/order"
+	"github.com/millrace/millrace/preprocess/plan"
+	"github.com/millrace/millrace/preprocess/recipe"
+	feedv1 "github.com/millrace/millrace/proto/millrace/feed/v1"
+	recipev1 "github.com/millrace/millrace/proto/millrace/recipe/v1"
+)
+
+// spec is what all ranks of a job agree on. It is immutable.
+type spec struct {
+	recipe     *recipe.Recipe // resolved
+	wireRecipe *recipev1.Recipe
+	plan       *plan.Plan
+	layout     order.Layout
+	manifest   *dataset.Manifest
+	manifestID [16]byte
+
+	seed         uint64
+	tail         order.Tail
+	globalBatch  int64
+	accumulation int64
+	epochs       uint64
+	world        int
+
+	orderDigest, pixelsDigest order.Digest
+	schema                    []byte
+	facts                     facts
+}
+
+// newSpec plans a job: it reads or builds the manifest, which may take long, and checks everything that can be checked
+// before a sample is read.
+func (d *Dispatcher) newSpec(ctx context.Context, req *feedv1.OpenJobRequest) (*spec, error) {
+	r, err := recipe.Parse(req.GetRecipe())
+	if err != nil {
+		return nil, err
+	}
+	s := &spec{world: int(req.GetWorldSize()), seed: req.GetSettings().GetSeed()}
+	if err := s.readSettings(req.GetSettings()); err != nil {
+		return nil, err
+	}
+	// Mistakes in the recipe are found before a long listing begins, as far as they can be.
+	if _, err := plan.New(r); err != nil {
+		return nil, err
+	}
+	if s.manifest, err = d.manifest(ctx, r.Source); err != nil {
+		return nil, err
+	}
+	s.manifestID = s.manifest.ID()
+	if s.manifest.NumSamples() == 0 {
+		return nil, errkind.Errorf(errkind.NotFound, "no samples in %s; its %d shards are empty", strings.Join(r.Source, ", "), len(s.manifest.Shards))
+	}
+	members, err := d.members(ctx, s.manifest)
+	if err != nil {
+		return nil, err
+	}
+	if s.recipe, err = plan.Resolve(r, members); err != nil {
+		return nil, err
+	}
+	if s.plan, err = plan.New(s.recipe); err != nil {
+		return nil, err
+	}
+	if s.wireRecipe, err = s.recipe.ToProto(); err != nil {
+		return nil, err
+	}
+	if err := s.cut(req.GetSettings().GetShuffle()); err != nil {
+		return nil, err
+	}
+	return s, s.describe()
+}
+
+func (s *spec) readSettings(settings *feedv1.Settings) error {
+	var err error
+	if s.tail, err = order.ParseTail(settings.GetTail()); err != nil {
+		return err
+	}
+	if known := []string{"raise"}; !slices.Contains(known, settings.GetOnError()) {
+		return errkind.Errorf(errkind.Invalid, "unknown on_error %q%s", settings.GetOnError(), nearest.Hint(settings.GetOnError(), known))
+	}
+	s.globalBatch, s.accumulation, s.epochs = settings.GetGlobalBatch(), settings.GetAccumulation(), settings.GetEpochs()
+	if s.accumulation < 1 || s.accumulation > 1<<20 {
+		return errkind.Errorf(errkind.Invalid, "accumulation is %d; a global batch is taken in at least one part", s.accumulation)
+	}
+	b := order.Batching{GlobalBatch: s.globalBatch, Tail: s.tail}
+	if err := b.Validate(); err != nil {
+		return err
+	}
+	if s.world < 1 || s.world > 1<<20 {
+		return errkind.Errorf(errkind.Invalid, "world size is %d; it must be at least 1", s.world)
+	}
+	return b.CheckWorld(s.world * int(s.accumulation))
+}
+
+// cut fixes the order's layout from the manifest, never from the machine or an estimate made at run time.
+func (s *spec) cut(shuffle string) error {
+	kind, err := order.ParseShuffle(shuffle)
+	if err != nil {
+		return err
+	}
+	p := s.recipe.Partition
+	s.layout, err = order.Plan(order.Sizing{
+		Shuffle: kind, NumSamples: s.manifest.NumSamples(), TotalBytes: s.manifest.DataBytes(),
+		PartitionSamples: p.Samples, BlockSamples: p.BlockSamples, WindowBlocks: p.WindowBlocks, Lanes: p.Lanes,
+	})
+	return err
+}
+
+// describe fills in digests and schema.
+func (s *spec) describe() error {
+	pixels, err := s.plan.PixelsDigest()
+	if err != nil {
+		return err
+	}
+	rows, err := s.plan.OrderDigest(map[string]any{
+		"manifest": fmt.Sprintf("%x", s.manifestID), "seed": s.seed, "layout": s.layout,
+	})
+	if err != nil {
+		return err
+	}
+	s.orderDigest, s.pixelsDigest = order.Digest(rows), order.Digest(pixels)
+	schema, err := plan.ArrowSchema(s.plan.Schema)
+	if err != nil {
+		return err
+	}
+	var buf bytes.Buffer
+	w := ipc.NewWriter(&buf, ipc.WithSchema(schema))
+	if err := w.Close(); err != nil {
+		return fmt.Errorf("encoding the schema of a job: %w", err)
+	}
+	s.schema = buf.Bytes()
+	s.facts = factsOf(s)
+	return nil
+}
+
+// rows and steps of a whole epoch, -1 when unknown.
+func (s *spec) rows() int64 {
+	if !s.plan.KeepsRows {
+		return -1
+	}
+	return s.layout.NumSamples
+}
+
+func (s *spec) steps() int64 {
+	return order.Batching{GlobalBatch: s.globalBatch, Tail: s.tail}.NumSteps(s.rows())
+}
+
+// disagreement says in what the settings of another rank differ, "" when they don't.
+func (s *spec) disagreement(other *spec) string {
+	for _, f := range []struct {
+		name      string
+		mine, had any
+	}{
+		{"world_size", s.world, other.world},
+		{"global batch", s.globalBatch, other.globalBatch},
+		{"accumulation", s.accumulation, other.accumulation},
+		{"seed", s.seed, other.seed},
+		{"shuffle", s.layout.Shuffle, other.layout.Shuffle},
+		{"tail", s.tail, other.tail},
+		{"epochs", s.epochs, other.epochs},
+		{"manifest", fmt.Sprintf("%x", s.manifestID[:6]), fmt.Sprintf("%x", other.manifestID[:6])},
+	} {
+		if f.mine != f.had {
+			return fmt.Sprintf("with %s %v", f.name, f.mine) + "; %s " + fmt.Sprintf("%v", f.had)
+		}
+	}
+	if s.orderDigest != other.orderDigest || s.pixelsDigest != other.pixelsDigest {
+		what := other.facts.difference(s.facts)
+		if what == "" {
+			what = "it differs"
+		}
+		return "with another recipe (" + what + ") than %s"
+	}
+	return ""
+}
+
+// manifest reads the manifest of a source from the cache, or builds it; ranks that ask at once share the work.
+func (d *Dispatcher) manifest(ctx context.Context, source []string) (*dataset.Manifest, error) {
+	result, err, _ := d.indexing.Do(strings.Join(source, "\x00"), func() (any, error) {
+		return dataset.BuildOrLoad(ctx, d.cfg.Resolver, source, d.cfg.Cache, dataset.BuildOptions{
+			OnProgress: func(p dataset.Progress) {
+				if d.cfg.OnIndexing != nil {
+					d.cfg.OnIndexing(source, p)
+				}
+			},
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return result.(*dataset.Manifest), nil
+}
+
+// members are the names of what the source's samples consist of.
+func (d *Dispatcher) members(ctx context.Context, m *dataset.Manifest) ([]string, error) {
+	data, err := dataset.Open(m, d.cfg.Resolver, d.cfg.Cache, dataset.OpenOptions{})
+	if err != nil {
+		return nil, err
+	}
+	shard, _ := data.Locate(0)
+	names, err := data.FieldNames(ctx, shard)
+	if closeErr := data.Close(); err == nil {
+		err = closeErr
+	}
+	return names, err
+}
