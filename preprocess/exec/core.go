@@ -38,8 +38,8 @@ type Core struct {
 	// starved tasks lack room for their next output; paused ones were told so, the latest in the stream first.
 	starved []*task
 	paused  *heap[*task]
-	// preempted is the paused task that was cancelled to make place for the head, until it has ended.
-	preempted *task
+	// preempted tasks were cancelled to make place for the head and have not ended yet.
+	preempted int
 	held      int
 
 	// pending are decisions that follow from events alone.
@@ -67,7 +67,7 @@ type stageState struct {
 
 	anywhere *queue        // ready parts that any node may take
 	waiting  *heap[*queue] // the nodes' queues that are not empty, the earliest part first
-	urgent   *heap[*part]  // ready parts, in whatever queue, of urgent source partitions
+	urgent   *heap[*part]  // ready parts of urgent source partitions, in whatever queue they are
 	free     *heap[*node]  // nodes with free slots for one more task, the one with most room first
 }
 
@@ -112,7 +112,7 @@ func (c *Core) initStage(s int) {
 	}
 	st.anywhere = newQueue(nil)
 	st.waiting = newHeap(queueBefore, func(q *queue) *int32 { return &q.waiting })
-	st.urgent = newHeap((*part).before, func(p *part) *int32 { return &p.urgentAt })
+	st.urgent = newHeap(moreUrgent, func(p *part) *int32 { return &p.urgentAt })
 	st.free = newHeap(func(a, b *node) bool {
 		if ra, rb := c.roomFor(a, s), c.roomFor(b, s); ra != rb {
 			return ra > rb
@@ -163,7 +163,7 @@ func (c *Core) Apply(ev Event) error {
 	case Freed:
 		return c.freed(ev.ID)
 	case Needed:
-		if src := c.sources[lineage.SourceID(ev.ID.Epoch, ev.ID.Source)]; src != nil && src.open > 0 {
+		if src := c.sources[lineage.SourceID(ev.ID.Epoch, ev.ID.Source)]; src != nil && src.open > 0 && !src.needed {
 			src.needed = true
 			c.makeUrgent(src)
 		}

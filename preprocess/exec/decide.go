@@ -48,7 +48,6 @@ func (c *Core) updateHead() {
 	if c.head != head {
 		c.head = head
 		c.makeUrgent(head)
-		c.hurry(head.root) // its paused tasks may go on now
 	}
 }
 
@@ -233,44 +232,4 @@ func (c *Core) steal() bool {
 		}
 	}
 	return false
-}
-
-// preempt cancels the latest blocked task whose slots the head source partition lacks: a paused task ends only when
-// something else makes room, and that something may wait for the head.
-func (c *Core) preempt() {
-	if c.preempted != nil || c.paused.len() == 0 || c.head == nil {
-		return
-	}
-	for s := len(c.stages) - 1; s >= 0; s-- {
-		p, ok := c.stages[s].urgent.top()
-		if !ok || p.src != c.head || c.stages[s].free.len() > 0 {
-			continue
-		}
-		waiting := slices.Clone(c.paused.items)
-		slices.SortFunc(waiting, func(a, b *task) int { return b.part.id.Compare(a.part.id) })
-		for _, t := range waiting {
-			if t.blocked && c.wouldFit(t, s) {
-				c.preempted = t
-				c.stop(t)
-				return
-			}
-		}
-	}
-}
-
-// wouldFit reports whether stage s fits on the node of t once t has ended.
-func (c *Core) wouldFit(t *task, s int) bool {
-	if t.node.draining && s == 0 {
-		return false
-	}
-	free := slices.Clone(t.node.free)
-	for _, r := range c.stages[t.part.stage].takes {
-		free[r.index] += r.slots
-	}
-	for _, r := range c.stages[s].takes {
-		if free[r.index] < r.slots {
-			return false
-		}
-	}
-	return true
 }

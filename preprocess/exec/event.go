@@ -101,7 +101,7 @@ type TaskFailed struct {
 type Freed struct{ ID lineage.ID }
 
 // Needed says that a rank waits for a source partition, or for a partition made from it, as the next one. It holds
-// until the source partition is finished.
+// until the source partition is finished. One that was not offered yet is ignored; say it again after offering it.
 type Needed struct{ ID lineage.ID }
 
 // Tick tells the time since any fixed start. Durations are measured between ticks, so a caller sends one before each

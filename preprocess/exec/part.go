@@ -48,7 +48,7 @@ type part struct {
 	maker *task
 
 	attempt    uint32
-	skippedBy  uint32 // the last attempt of the parent that was told not to make it
+	accounted  uint32 // the last attempt of the parent that skipped or reported it
 	liveKids   int32  // kids that are not gone
 	absentKids int32
 	task       TaskID

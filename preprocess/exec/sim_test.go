@@ -31,7 +31,8 @@ type world struct {
 	stream   []lineage.ID
 	consume  int
 	needs    bool // the reader says what it waits for
-	read     int  // source partitions consumed
+	asked    lineage.ID
+	read     int // source partitions consumed
 	consumed map[lineage.ID]int
 	final    map[lineage.ID]NodeID
 	finals   map[lineage.ID][]lineage.ID // by source partition, those that are not consumed
@@ -59,6 +60,7 @@ type simTask struct {
 	next     int // output
 	sizes    []int64
 	step     time.Duration
+	copied   int64 // the input, where it came from another node
 	paused   bool
 	due      bool // an output is due but paused
 	canceled bool
@@ -208,6 +210,9 @@ func (w *world) launch(d Launch) error {
 		}
 	}
 	t := &simTask{launch: d, node: n, sizes: w.outputs(d.Stage, d.Input)}
+	if d.Stage > 0 && d.InputNode != d.Node {
+		t.copied = w.nodes[d.InputNode].held[d.Input]
+	}
 	n.tasks[d.Task] = t
 	w.launches++
 	total := w.duration(d.Stage, d.Input)
@@ -224,7 +229,7 @@ var errTooMany = errors.New("output made twice")
 
 // emit reports the next output of a task, or all of them.
 func (w *world) emit(t *simTask) error {
-	if w.nodes[t.node.id] != t.node || t.canceled {
+	if w.nodes[t.node.id] != t.node || t.node.tasks[t.launch.Task] != t || t.canceled {
 		return nil
 	}
 	for t.next < len(t.sizes) {
@@ -318,6 +323,8 @@ func (w *world) reader() (bool, error) {
 			if err := w.apply(Needed{ID: span[missing]}); err != nil {
 				return progress, err
 			}
+			progress = progress || w.asked != span[missing]
+			w.asked = span[missing]
 		}
 		if missing >= 0 && w.consume > 0 {
 			return progress, nil
@@ -349,14 +356,20 @@ func (w *world) check() error {
 		for _, b := range sim.held {
 			held += b
 		}
-		w.peak[n.Node] = max(w.peak[n.Node], n.BytesCharged)
+		present := held
+		for _, t := range sim.tasks {
+			present += t.copied
+		}
+		w.peak[n.Node] = max(w.peak[n.Node], present)
 		switch {
 		case held != n.BytesHeld || len(sim.held) != n.Held:
 			return fmt.Errorf("%s holds %d bytes in %d partitions; the core thinks %d in %d", n.Node, held, len(sim.held), n.BytesHeld, n.Held)
 		case len(sim.tasks) != n.Tasks:
 			return fmt.Errorf("%s runs %d tasks; the core thinks %d", n.Node, len(sim.tasks), n.Tasks)
-		case n.BytesCharged > n.BudgetBytes+w.allowed:
-			return fmt.Errorf("%s is charged %d bytes; its budget is %d, and %d more are allowed", n.Node, n.BytesCharged, n.BudgetBytes, w.allowed)
+		case present > n.BytesCharged:
+			return fmt.Errorf("%s is charged %d bytes but has %d", n.Node, n.BytesCharged, present)
+		case present > n.BudgetBytes+w.allowed:
+			return fmt.Errorf("%s has %d bytes; its budget is %d, and %d more are allowed", n.Node, present, n.BudgetBytes, w.allowed)
 		}
 	}
 	return nil

@@ -113,22 +113,26 @@ func (c *Core) discard(p *part) {
 	p.kids = nil
 }
 
-// makeUrgent lets a source partition use what is kept for those that a rank waits for.
-func (c *Core) makeUrgent(src *source) {
-	if !src.urgent {
-		src.urgent = true
-		c.hurry(src.root)
+// moreUrgent puts what a rank waits for before the earliest unfinished source partition: the rank knows better.
+func moreUrgent(a, b *part) bool {
+	if a.src.needed != b.src.needed {
+		return a.src.needed
 	}
+	return a.before(b)
+}
+
+// makeUrgent lets a source partition that has become the head or needed use what is kept for such.
+func (c *Core) makeUrgent(src *source) {
+	src.urgent = true
+	c.hurry(src.root)
 }
 
 func (c *Core) hurry(p *part) {
 	switch p.state {
 	case ready:
-		if !c.stages[p.stage].urgent.has(p) {
-			c.stages[p.stage].urgent.push(p)
-		}
+		c.stages[p.stage].urgent.put(p, true)
 	case running:
-		c.markDirty(p.run.node)
+		c.markDirty(p.run.node) // where it may be paused
 	case absent, used, held, gone:
 	}
 	for _, k := range p.kids {

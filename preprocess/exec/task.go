@@ -28,8 +28,8 @@ type task struct {
 	paused, wasPaused, blocked bool
 	blockedBytes               int64
 	// stopping: it was cancelled and is to end; orphan: its source partition is withdrawn.
-	stopping, orphan, ended bool
-	pausedAt, lateAt        int32
+	stopping, orphan, preempted, ended bool
+	pausedAt, lateAt                   int32
 }
 
 // launch starts a task on p.
@@ -81,7 +81,7 @@ func (c *Core) skips(p *part) []lineage.ID {
 	var ids []lineage.ID
 	for _, k := range p.kids {
 		if k.state != absent {
-			k.skippedBy = p.attempt
+			k.accounted = p.attempt
 			ids = append(ids, k.id)
 		}
 	}
@@ -97,8 +97,8 @@ func (c *Core) endTask(t *task) {
 	delete(n.tasks, t.id)
 	n.paused.remove(t)
 	c.paused.remove(t)
-	if c.preempted == t {
-		c.preempted = nil
+	if t.preempted {
+		c.preempted--
 	}
 	if t.orphan {
 		n.orphans--
@@ -175,7 +175,7 @@ func (c *Core) outputReady(ev OutputReady) error {
 	case k.rows != ev.Rows:
 		return errkind.Errorf(errkind.Conflict, "attempt %d of task %d made output %s with %d rows; it had %d before", t.attempt, t.id, ev.ID, ev.Rows, k.rows)
 	}
-	k.rows, k.bytes = ev.Rows, ev.Bytes
+	k.rows, k.bytes, k.accounted = ev.Rows, ev.Bytes, t.attempt
 	c.take(t, k)
 	return nil
 }
@@ -237,7 +237,7 @@ func (c *Core) taskDone(ev TaskDone) error {
 	}
 	if p.absentKids > 0 {
 		for _, k := range p.kids {
-			if k.state == absent && k.skippedBy != t.attempt {
+			if k.state == absent && k.accounted != t.attempt {
 				return errkind.Errorf(errkind.Conflict, "attempt %d of task %d on %s ended without reporting output %s", t.attempt, t.id, p.id, k.id)
 			}
 		}
@@ -246,7 +246,7 @@ func (c *Core) taskDone(ev TaskDone) error {
 	c.stages[p.stage].done++
 	c.endTask(t)
 	c.measureTask(t)
-	if p.absentKids > 0 { // what it skipped was lost while it ran
+	if p.absentKids > 0 { // what it skipped or made was lost while it ran
 		c.again(p)
 		return nil
 	}
