@@ -1,0 +1,68 @@
+package op
+
+import (
+	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/preprocess/op/imagekernel"
+)
+
+// decodeImage reads JPEG and PNG.
+type decodeImage struct {
+	place
+	gray, orient bool
+}
+
+// place is the part of every part that says where it stands and how it is described.
+type place struct {
+	name   string
+	at     int
+	params map[string]any
+}
+
+func (p place) info() Info { return cpuInfo(p.name, 1, p.params) }
+func (p place) index() int { return p.at }
+
+func buildDecodeImage(index int, a *args) (Operator, error) {
+	field := a.field("field")
+	gray := a.text("mode", "rgb", "rgb", "l") == "l"
+	orient := a.text("exif", "ignore", "apply", "ignore") == "apply"
+	if err := a.done(); err != nil {
+		return nil, err
+	}
+	return newImageOp(field, &decodeImage{place: a.place(index), gray: gray, orient: orient}), nil
+}
+
+func (a *args) place(index int) place { return place{name: a.operator, at: index, params: a.canon} }
+
+func (p *decodeImage) output(field string, in imageType) (imageType, error) {
+	if !in.encoded {
+		return imageType{}, errkind.Errorf(errkind.Invalid, "decode_image: field %q is decoded already; it is %s", field, in.field(field))
+	}
+	out := imageType{h: -1, w: -1, channels: 3, dtype: DTypeUint8}
+	if p.gray {
+		out.channels = 1
+	}
+	return out, nil
+}
+
+func (p *decodeImage) apply(r *imageRun) error {
+	data := r.encoded
+	r.encoded = nil
+	header, err := imagekernel.Probe(data, imagekernel.DefaultLimits())
+	if err != nil {
+		return err
+	}
+	r.job = imagekernel.Job{Header: header, Orient: p.orient, Gray: p.gray}
+	if header.Format == imagekernel.FormatPNG {
+		pix, err := imagekernel.DecodePNG(data, header, r.buffer(0))
+		if err != nil {
+			return err
+		}
+		r.frames[r.next] = pix
+		r.job.Pix, r.job.W, r.job.H, r.job.C = pix, header.W, header.H, 4
+	} else {
+		r.job.JPEG = data
+	}
+	w, h := header.Size(p.orient)
+	r.frame(w, h)
+	return nil
+}

@@ -1,0 +1,182 @@
+package op
+
+import (
+	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/internal/rng"
+	"github.com/millrace/millrace/preprocess/op/imagekernel"
+)
+
+// imageRun is one image on its way through the parts of an imageOp. Parts only describe what is to be done: the steps
+// add up to one kernel job (crop, resize, window, flip) that write runs, and only a step that the job can't take
+// (a second resize, say) first runs what there is into memory.
+type imageRun struct {
+	kernel *imagekernel.Kernel
+	env    *Env
+	target imageType
+	// draws is the random source of the present part.
+	draws rng.Source
+	// encoded is the file, until decode_image.
+	encoded []byte
+
+	job imagekernel.Job
+	// crop is resized to resizeW × resizeH; visible is the part of that which later crops left, window what is seen of
+	// it, padding included. All but crop are in pixels of the resized image.
+	crop             imagekernel.Rect
+	resizeW, resizeH int
+	resized          bool
+	visible, window  imagekernel.Rect
+	padded           bool
+	fill             [3]uint8
+	flip             bool
+
+	// element and table say how the target's elements follow from pixels.
+	element imagekernel.Element
+	table   imagekernel.Table
+	// frames are the images between two jobs, and a decoded PNG.
+	frames [2][]byte
+	next   int
+}
+
+// reset starts with row i of c.
+func (r *imageRun) reset(c *Column, i int) {
+	r.encoded = nil
+	r.job = imagekernel.Job{}
+	switch c.Kind {
+	case KindBytes, KindText:
+		r.encoded = c.Bytes[i]
+	case KindImage:
+		m := c.Images[i]
+		r.source(m.Pix, m.W, m.H, m.C)
+	case KindTensor:
+		r.source(c.TensorRow(i), int(c.Shape[1]), int(c.Shape[0]), int(c.Shape[2]))
+	case KindInvalid, KindInt64, KindFloat64:
+	}
+}
+
+// source starts from decoded pixels.
+func (r *imageRun) source(pix []byte, w, h, c int) {
+	r.job = imagekernel.Job{Pix: pix, W: w, H: h, C: c}
+	r.frame(w, h)
+}
+
+// frame sets the geometry to all of a w×h image.
+func (r *imageRun) frame(w, h int) {
+	whole := imagekernel.Rect{W: w, H: h}
+	r.crop, r.visible, r.window = whole, whole, whole
+	r.resizeW, r.resizeH = w, h
+	r.resized, r.padded, r.flip, r.fill = false, false, false, [3]uint8{}
+}
+
+// size is the present width and height.
+func (r *imageRun) size() (w, h int) { return r.window.W, r.window.H }
+
+// cut makes rect (in pixels of the present image) the image. Parts of rect outside of it are filled.
+func (r *imageRun) cut(rect imagekernel.Rect, fill [3]uint8) error {
+	if err := checkPixels(rect.W, rect.H); err != nil {
+		return err
+	}
+	w, h := r.size()
+	outside := rect.X < 0 || rect.Y < 0 || rect.X+rect.W > w || rect.Y+rect.H > h
+	if outside && r.padded && fill != r.fill {
+		if err := r.flush(); err != nil {
+			return err
+		}
+	}
+	if r.flip {
+		rect.X = w - rect.X - rect.W
+	}
+	r.visible = r.visible.Intersect(r.window)
+	rect.X += r.window.X
+	rect.Y += r.window.Y
+	r.visible = r.visible.Intersect(rect)
+	r.window = rect
+	if outside {
+		r.padded, r.fill = true, fill
+	}
+	return nil
+}
+
+// resize brings the image to w×h.
+func (r *imageRun) resize(w, h int, filter imagekernel.Filter, order imagekernel.Order) error {
+	if err := checkPixels(w, h); err != nil {
+		return err
+	}
+	if ow, oh := r.size(); ow == w && oh == h {
+		return nil
+	}
+	if r.resized || r.padded || r.flip {
+		if err := r.flush(); err != nil {
+			return err
+		}
+	}
+	r.crop = r.window
+	whole := imagekernel.Rect{W: w, H: h}
+	r.visible, r.window = whole, whole
+	r.resizeW, r.resizeH, r.resized = w, h, true
+	r.job.Filter, r.job.Order = filter, order
+	return nil
+}
+
+// mirror flips the image left to right.
+func (r *imageRun) mirror() { r.flip = !r.flip }
+
+// checkPixels bounds what an operator may make of an image: a thin one resized by its shorter side can become huge.
+func checkPixels(w, h int) error {
+	limits := imagekernel.DefaultLimits()
+	if w <= 0 || h <= 0 {
+		return errkind.Errorf(errkind.BadData, "image would become %dx%d pixels", w, h)
+	}
+	if w > limits.Dimension || h > limits.Dimension || int64(w)*int64(h) > limits.Pixels {
+		return errkind.Errorf(errkind.Exhausted, "image would become %dx%d pixels; the limit is %d pixels, %d on each side", w, h, limits.Pixels, limits.Dimension)
+	}
+	return nil
+}
+
+// flush runs the steps so far into memory and goes on from there.
+func (r *imageRun) flush() error {
+	w, h := r.size()
+	c := int(r.target.channels)
+	buf := r.buffer(w * h * c)
+	if err := r.run(buf, c, false, imagekernel.Uint8); err != nil {
+		return err
+	}
+	r.source(buf, w, h, c)
+	return nil
+}
+
+// buffer is the frame that the present source doesn't lie in, n bytes long.
+func (r *imageRun) buffer(n int) []byte {
+	r.next = 1 - r.next
+	if cap(r.frames[r.next]) < n {
+		r.frames[r.next] = make([]byte, n)
+	}
+	r.frames[r.next] = r.frames[r.next][:n]
+	return r.frames[r.next]
+}
+
+// write runs the steps into dst, a row of the target type.
+func (r *imageRun) write(dst []byte) error {
+	return r.run(dst, int(r.target.channels), r.target.planar, r.element)
+}
+
+func (r *imageRun) run(dst []byte, channels int, planar bool, element imagekernel.Element) error {
+	j := &r.job
+	j.Crop, j.ResizeW, j.ResizeH = r.crop, r.resizeW, r.resizeH
+	j.Visible, j.Window, j.Fill, j.Flip = r.visible, r.window, r.fill, r.flip
+	if !r.resized {
+		// Without a resize the crop is the window itself, so that nothing else is read.
+		j.Visible = r.visible.Intersect(r.window)
+		if j.Visible.W > 0 {
+			j.Crop, j.ResizeW, j.ResizeH = j.Visible, j.Visible.W, j.Visible.H
+			j.Window.X -= j.Visible.X
+			j.Window.Y -= j.Visible.Y
+			j.Visible.X, j.Visible.Y = 0, 0
+		}
+	}
+	j.Channels, j.Planar, j.Element, j.Dst = channels, planar, element, dst
+	j.Table = nil
+	if element != imagekernel.Uint8 {
+		j.Table = &r.table
+	}
+	return r.kernel.Run(j)
+}

@@ -1,0 +1,243 @@
+package imagekernel
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/millrace/millrace/internal/errkind"
+)
+
+// Format is a file format of images.
+type Format uint8
+
+const (
+	// FormatUnknown is the zero Format.
+	FormatUnknown Format = iota
+	// FormatJPEG is JPEG.
+	FormatJPEG
+	// FormatPNG is PNG.
+	FormatPNG
+)
+
+// Header is what an encoded image says of itself before its pixels.
+type Header struct {
+	Format Format
+	// W and H are as stored, before any orientation.
+	W, H int
+	// Components is the number of colour components of a JPEG.
+	Components int
+	// Progressive says that a JPEG's pixels come in refining scans.
+	Progressive bool
+	// Orientation is EXIF's, 1 (upright) to 8.
+	Orientation int
+	// Ended says that a JPEG has its end marker.
+	Ended bool
+}
+
+// Size is the width and height, of the upright image if orient.
+func (h Header) Size(orient bool) (width, height int) {
+	if orient && h.Orientation >= 5 {
+		return h.H, h.W
+	}
+	return h.W, h.H
+}
+
+const pngSignature = "\x89PNG\r\n\x1a\n"
+
+// Probe reads the header of an encoded image and checks limits. It looks at no pixel and allocates only for errors.
+func Probe(data []byte, limits Limits) (Header, error) {
+	if len(data) > limits.EncodedBytes {
+		return Header{}, errkind.Errorf(errkind.Exhausted, "image has %d encoded bytes, the limit is %d", len(data), limits.EncodedBytes)
+	}
+	var h Header
+	var err error
+	switch {
+	case len(data) >= 2 && data[0] == 0xFF && data[1] == 0xD8:
+		h, err = probeJPEG(data)
+	case bytes.HasPrefix(data, []byte(pngSignature)):
+		h, err = probePNG(data)
+	case len(data) == 0:
+		return Header{}, errkind.Errorf(errkind.BadData, "the image is empty (0 bytes)")
+	default:
+		return Header{}, errkind.Errorf(errkind.BadData, "neither JPEG nor PNG (it begins with %q)", data[:min(len(data), 8)])
+	}
+	if err != nil {
+		return Header{}, err
+	}
+	return h, h.check(limits)
+}
+
+func (h Header) check(limits Limits) error {
+	if h.W <= 0 || h.H <= 0 {
+		return errkind.Errorf(errkind.BadData, "image of %dx%d pixels", h.W, h.H)
+	}
+	if h.W > limits.Dimension || h.H > limits.Dimension {
+		return errkind.Errorf(errkind.Exhausted, "image of %dx%d pixels, the limit on each side is %d", h.W, h.H, limits.Dimension)
+	}
+	pixels := int64(h.W) * int64(h.H)
+	if pixels > limits.Pixels {
+		return errkind.Errorf(errkind.Exhausted, "image of %dx%d = %d pixels, the limit is %d", h.W, h.H, pixels, limits.Pixels)
+	}
+	if h.Progressive && pixels > limits.ProgressivePixels {
+		return errkind.Errorf(errkind.Exhausted, "progressive image of %dx%d = %d pixels, the limit is %d", h.W, h.H, pixels, limits.ProgressivePixels)
+	}
+	return nil
+}
+
+// probeJPEG walks the markers up to the first scan.
+func probeJPEG(data []byte) (Header, error) {
+	h := Header{Format: FormatJPEG, Orientation: 1}
+	var exif []byte
+	for at := 2; ; {
+		skip := bytes.IndexByte(data[at:], 0xFF)
+		if skip < 0 {
+			return h, truncatedHeader("JPEG")
+		}
+		at += skip
+		for at < len(data) && data[at] == 0xFF {
+			at++
+		}
+		if at >= len(data) {
+			return h, truncatedHeader("JPEG")
+		}
+		marker := data[at]
+		at++
+		if marker == 0 || marker == 0x01 || marker >= 0xD0 && marker <= 0xD8 {
+			continue
+		}
+		if marker == 0xD9 {
+			return h, errkind.Errorf(errkind.BadData, "JPEG ends before its first scan")
+		}
+		if at+2 > len(data) {
+			return h, truncatedHeader("JPEG")
+		}
+		size := int(binary.BigEndian.Uint16(data[at:]))
+		if size < 2 || at+size > len(data) {
+			return h, truncatedHeader("JPEG")
+		}
+		segment := data[at+2 : at+size]
+		at += size
+		switch {
+		case marker == 0xDA:
+			if h.W == 0 {
+				return h, errkind.Errorf(errkind.BadData, "JPEG has a scan before its frame header")
+			}
+			h.Ended = bytes.LastIndex(data[at:], []byte{0xFF, 0xD9}) >= 0
+			if o := exifOrientation(exif); o != 0 {
+				h.Orientation = o
+			}
+			return h, nil
+		case marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC:
+			if err := h.frame(marker, segment); err != nil {
+				return h, err
+			}
+		case marker == 0xE1 && exif == nil && bytes.HasPrefix(segment, []byte("Exif\x00\x00")):
+			exif = segment[6:]
+		}
+	}
+}
+
+func truncatedHeader(format string) error {
+	return errkind.Errorf(errkind.BadData, "truncated %s, the header is incomplete", format)
+}
+
+// frame reads a frame header (SOFn).
+func (h *Header) frame(marker byte, segment []byte) error {
+	if len(segment) < 6 {
+		return truncatedHeader("JPEG")
+	}
+	if h.W != 0 {
+		return errkind.Errorf(errkind.BadData, "JPEG has two frame headers")
+	}
+	if segment[0] != 8 {
+		return errkind.Errorf(errkind.BadData, "JPEG of %d bits per sample; only 8 are supported", segment[0])
+	}
+	h.H, h.W = int(binary.BigEndian.Uint16(segment[1:])), int(binary.BigEndian.Uint16(segment[3:]))
+	h.Components = int(segment[5])
+	h.Progressive = marker&3 == 2
+	if h.W == 0 || h.H == 0 {
+		return errkind.Errorf(errkind.BadData, "JPEG of %dx%d pixels", h.W, h.H)
+	}
+	return nil
+}
+
+// probePNG reads IHDR and looks for an eXIf chunk.
+func probePNG(data []byte) (Header, error) {
+	h := Header{Format: FormatPNG, Orientation: 1, Ended: true}
+	const ihdr = 8 + 8 + 13
+	if len(data) < ihdr || string(data[12:16]) != "IHDR" {
+		return h, truncatedHeader("PNG")
+	}
+	w, hgt := binary.BigEndian.Uint32(data[16:]), binary.BigEndian.Uint32(data[20:])
+	if w > 1<<31-1 || hgt > 1<<31-1 {
+		return h, errkind.Errorf(errkind.BadData, "PNG of %dx%d pixels", w, hgt)
+	}
+	h.W, h.H = int(w), int(hgt)
+	for at := 8; at+12 <= len(data); {
+		size := int(binary.BigEndian.Uint32(data[at:]))
+		if size > len(data)-at-12 {
+			break
+		}
+		if string(data[at+4:at+8]) == "eXIf" {
+			if o := exifOrientation(data[at+8 : at+8+size]); o != 0 {
+				h.Orientation = o
+			}
+		}
+		at += size + 12
+	}
+	return h, nil
+}
+
+// exifOrientation is the orientation tag of the first directory of a TIFF block, 0 when there is none that means anything.
+func exifOrientation(tiff []byte) int {
+	if len(tiff) < 8 {
+		return 0
+	}
+	var order binary.ByteOrder = binary.LittleEndian
+	switch string(tiff[:4]) {
+	case "II*\x00":
+	case "MM\x00*":
+		order = binary.BigEndian
+	default:
+		return 0
+	}
+	at := int64(order.Uint32(tiff[4:]))
+	if at+2 > int64(len(tiff)) {
+		return 0
+	}
+	entries := tiff[at+2:]
+	for range order.Uint16(tiff[at:]) {
+		if len(entries) < 12 {
+			return 0
+		}
+		const tagOrientation, typeShort, typeLong = 0x0112, 3, 4
+		if order.Uint16(entries) == tagOrientation && order.Uint32(entries[4:]) == 1 {
+			value := 0
+			switch order.Uint16(entries[2:]) {
+			case typeShort:
+				value = int(order.Uint16(entries[8:]))
+			case typeLong:
+				value = int(order.Uint32(entries[8:]))
+			}
+			if value >= 1 && value <= 8 {
+				return value
+			}
+			return 0
+		}
+		entries = entries[12:]
+	}
+	return 0
+}
+
+// String is the format's name in messages.
+func (f Format) String() string {
+	switch f {
+	case FormatJPEG:
+		return "JPEG"
+	case FormatPNG:
+		return "PNG"
+	case FormatUnknown:
+	}
+	return fmt.Sprintf("Format(%d)", uint8(f))
+}

@@ -1,0 +1,260 @@
+// Where rows of source pixels come from: a JPEG being decoded, or pixels in memory.
+#ifndef MILLRACE_IMAGE_SOURCE_H
+#define MILLRACE_IMAGE_SOURCE_H
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <jpeglib.h>
+#include <jerror.h>
+
+#include "kernel.h"
+
+// An open source hands out rows y_from … y_to-1 of columns x_from … x_to-1 in order, as 4-byte pixels.
+struct mr_source {
+	struct mr_job *job;
+	// Rectangle of the stored image that is read.
+	int x, y, w, h;
+	const uint8_t *pixels;  // Memory: the stored image.
+	int next;               // Memory: the next row.
+	// JPEG.
+	int is_jpeg;
+	struct jpeg_decompress_struct jpeg;
+	struct jpeg_error_mgr errors;
+	struct jpeg_progress_mgr progress;
+	jmp_buf fail;
+	int status;
+	int created;
+	int lead;    // Pixels of a decoded row before column x.
+	int row_px;  // Pixels of a decoded row.
+};
+
+static _Noreturn void mr_fail(struct mr_source *s, int status, const char *message)
+{
+	s->status = status;
+	snprintf(s->job->message, sizeof s->job->message, "%s", message);
+	longjmp(s->fail, 1);
+}
+
+// mr_percent is how much of the image's rows had been read.
+static int mr_percent(const struct jpeg_decompress_struct *jpeg)
+{
+	if (jpeg->image_height == 0)
+		return 0;
+	uint64_t rows = (uint64_t)jpeg->input_iMCU_row * (uint64_t)(jpeg->max_v_samp_factor * DCTSIZE);
+	if (rows > jpeg->image_height)
+		rows = jpeg->image_height;
+	return (int)(rows * 100 / jpeg->image_height);
+}
+
+static void mr_jpeg_error(j_common_ptr common)
+{
+	struct mr_source *s = (struct mr_source *)common->client_data;
+	char text[JMSG_LENGTH_MAX];
+	common->err->format_message(common, text);
+	if (common->err->msg_code == JERR_OUT_OF_MEMORY)
+		mr_fail(s, MR_NO_MEMORY, text);
+	mr_fail(s, MR_DAMAGED, text);
+}
+
+// mr_jpeg_message makes errors of the warnings that mean lost pixels. Others (stray bytes between segments, say) are
+// common in real data and harmless.
+static void mr_jpeg_message(j_common_ptr common, int level)
+{
+	struct mr_source *s = (struct mr_source *)common->client_data;
+	if (level >= 0)
+		return;
+	switch (common->err->msg_code) {
+	case JWRN_JPEG_EOF:
+		s->job->percent = mr_percent(&s->jpeg);
+		mr_fail(s, MR_TRUNCATED, "");
+	case JWRN_HIT_MARKER:
+	case JWRN_HUFF_BAD_CODE:
+	case JWRN_ARITH_BAD_CODE:
+	case JWRN_MUST_RESYNC: {
+		char text[JMSG_LENGTH_MAX];
+		s->job->percent = mr_percent(&s->jpeg);
+		if (common->err->msg_code == JWRN_HIT_MARKER && !s->job->ended)
+			mr_fail(s, MR_TRUNCATED, "");
+		common->err->format_message(common, text);
+		mr_fail(s, MR_DAMAGED, text);
+	}
+	default:
+		return;
+	}
+}
+
+static void mr_jpeg_progress(j_common_ptr common)
+{
+	struct mr_source *s = (struct mr_source *)common->client_data;
+	if (s->jpeg.input_scan_number > s->job->max_scans) {
+		char text[64];
+		snprintf(text, sizeof text, "JPEG of more than %d scans", (int)s->job->max_scans);
+		mr_fail(s, MR_LIMIT, text);
+	}
+}
+
+// mr_can_crop says whether decoding a part of the columns gives the same pixels as decoding all. Upsampling looks one
+// chroma sample to each side, and smoothing of unfinished progressive images looks at blocks.
+static int mr_can_crop(const struct jpeg_decompress_struct *jpeg)
+{
+	for (int i = 0; i < jpeg->num_components; i++) {
+		const jpeg_component_info *c = &jpeg->comp_info[i];
+		int luma = c->h_samp_factor == jpeg->max_h_samp_factor && c->v_samp_factor == jpeg->max_v_samp_factor;
+		if (!luma && (c->h_samp_factor != 1 || c->v_samp_factor != 1))
+			return 0;
+		for (int k = 0; jpeg->coef_bits != NULL && k < DCTSIZE2; k++)
+			if (jpeg->coef_bits[i][k] != 0)
+				return 0;
+	}
+	return jpeg->max_h_samp_factor <= 2 && jpeg->max_v_samp_factor <= 2;
+}
+
+static void mr_drop_rows(struct mr_source *s, uint8_t *buf, int n)
+{
+	JSAMPROW rows[1] = {buf};
+	while (n-- > 0)
+		if (jpeg_read_scanlines(&s->jpeg, rows, 1) != 1)
+			mr_fail(s, MR_DAMAGED, "decoder gave no row");
+}
+
+// mr_jpeg_open starts decoding. Call it, and all that reads rows, under setjmp(s->fail).
+static void mr_jpeg_open(struct mr_source *s, const uint8_t *src, size_t len)
+{
+	struct mr_job *job = s->job;
+	struct jpeg_decompress_struct *jpeg = &s->jpeg;
+	s->is_jpeg = 1;
+	jpeg->err = jpeg_std_error(&s->errors);
+	s->errors.error_exit = mr_jpeg_error;
+	s->errors.emit_message = mr_jpeg_message;
+	jpeg->client_data = s;
+	jpeg_create_decompress(jpeg);
+	jpeg->client_data = s;
+	s->created = 1;
+	s->progress.progress_monitor = mr_jpeg_progress;
+	jpeg->progress = &s->progress;
+	jpeg_mem_src(jpeg, src, len);
+	jpeg_read_header(jpeg, TRUE);
+	if ((int)jpeg->image_width != job->width || (int)jpeg->image_height != job->height)
+		mr_fail(s, MR_DAMAGED, "two frame headers disagree");
+	if (jpeg_has_multiple_scans(jpeg) && (int64_t)job->width * job->height > job->max_multiscan_pixels)
+		mr_fail(s, MR_LIMIT, "JPEG stored in several scans has too many pixels");
+	jpeg->out_color_space = jpeg->num_components == 4 ? JCS_CMYK : JCS_EXT_RGBX;
+	jpeg_start_decompress(jpeg);
+
+	s->lead = s->x;
+	s->row_px = job->width;
+	// 16 columns to each side are more than upsampling needs, and keep narrow crops on its usual path.
+	enum { MARGIN = 16, LEAD_ROWS = 2 };
+	if (!mr_can_crop(jpeg))
+		return;
+	int left = s->x > MARGIN ? s->x - MARGIN : 0;
+	int right = s->x + s->w + MARGIN < job->width ? s->x + s->w + MARGIN : job->width;
+	if (right - left < job->width) {
+		JDIMENSION x = (JDIMENSION)left, w = (JDIMENSION)(right - left);
+		jpeg_crop_scanline(jpeg, &x, &w);
+		s->lead = s->x - (int)x;
+		s->row_px = (int)jpeg->output_width;
+	}
+}
+
+// mr_jpeg_skip passes over the rows before the first; buf holds one decoded row.
+static void mr_jpeg_skip(struct mr_source *s, uint8_t *buf)
+{
+	enum { LEAD_ROWS = 2 };
+	int skip = s->y - LEAD_ROWS;
+	if (skip > 0 && mr_can_crop(&s->jpeg)) {
+		if ((int)jpeg_skip_scanlines(&s->jpeg, (JDIMENSION)skip) != skip)
+			mr_fail(s, MR_DAMAGED, "decoder skipped too few rows");
+		mr_drop_rows(s, buf, LEAD_ROWS);
+		return;
+	}
+	mr_drop_rows(s, buf, s->y);
+}
+
+static inline uint8_t mr_cmyk_channel(unsigned c, unsigned k)
+{
+	// Adobe stores ink inverted: c and k are 255 minus ink, so k is what Pillow's formula calls nk.
+	unsigned t = (255 - c) * k + 128;
+	unsigned ink = ((t >> 8) + t) >> 8;
+	return (uint8_t)(ink > k ? 0 : k - ink);
+}
+
+static void mr_cmyk_row(uint8_t *p, int n)
+{
+	for (int i = 0; i < n; i++, p += 4) {
+		unsigned k = p[3];
+		for (int c = 0; c < 3; c++)
+			p[c] = mr_cmyk_channel(p[c], k);
+		p[3] = 255;
+	}
+}
+
+static void mr_gray_row(uint8_t *p, int n)
+{
+	for (int i = 0; i < n; i++, p += 4) {
+		uint8_t v = (uint8_t)((p[0] * 19595u + p[1] * 38470u + p[2] * 7471u + 0x8000u) >> 16);
+		p[0] = p[1] = p[2] = v;
+	}
+}
+
+static void mr_expand_row(uint8_t *out, const uint8_t *in, int n, int channels)
+{
+	switch (channels) {
+	case 4:
+		memcpy(out, in, 4 * (size_t)n);
+		return;
+	case 3:
+		for (int i = 0; i < n; i++, in += 3, out += 4) {
+			out[0] = in[0];
+			out[1] = in[1];
+			out[2] = in[2];
+			out[3] = 255;
+		}
+		return;
+	default:
+		for (int i = 0; i < n; i++, out += 4) {
+			out[0] = out[1] = out[2] = in[i];
+			out[3] = 255;
+		}
+	}
+}
+
+// mr_next_row reads the next row into buf and returns where its first pixel is.
+static uint8_t *mr_next_row(struct mr_source *s, uint8_t *buf)
+{
+	if (s->is_jpeg) {
+		mr_drop_rows(s, buf, 1);
+		buf += 4 * (size_t)s->lead;
+		if (s->jpeg.out_color_space == JCS_CMYK)
+			mr_cmyk_row(buf, s->w);
+	} else {
+		int channels = s->job->channels;
+		size_t at = ((size_t)(s->y + s->next) * s->job->width + s->x) * channels;
+		mr_expand_row(buf, s->pixels + at, s->w, channels);
+		s->next++;
+	}
+	if (s->job->gray)
+		mr_gray_row(buf, s->w);
+	return buf;
+}
+
+// mr_jpeg_finish makes sure that a file without its end marker is refused, wherever the crop lay.
+static void mr_jpeg_finish(struct mr_source *s, uint8_t *buf)
+{
+	if (!s->is_jpeg || s->job->ended)
+		return;
+	mr_drop_rows(s, buf, (int)(s->jpeg.output_height - s->jpeg.output_scanline));
+	s->job->percent = 100;
+	mr_fail(s, MR_TRUNCATED, "");
+}
+
+static void mr_source_close(struct mr_source *s)
+{
+	if (s->created)
+		jpeg_destroy_decompress(&s->jpeg);
+	s->created = 0;
+}
+
+#endif
