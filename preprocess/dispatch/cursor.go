@@ -24,7 +24,7 @@ func (d *Dispatcher) position(s *spec, text string, continueOnMismatch bool) (le
 	}
 	c, err := order.ParseCursor(text)
 	if err != nil {
-		return ledger.Position{}, err
+		return ledger.Position{}, fmt.Errorf("state: %w", err)
 	}
 	if c.Order != s.orderDigest || (c.Pixels != s.pixelsDigest && !continueOnMismatch) {
 		return ledger.Position{}, d.mismatch(s, c)
