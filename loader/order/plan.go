@@ -82,8 +82,13 @@ func (p planner) block(l *Layout) {
 		l.BlockSamples = min(max(1, blockBytes/p.mean), p.NumSamples)
 	}
 	if l.WindowBlocks == 0 {
-		l.WindowBlocks = min(max(2, p.NumSamples/l.BlockSamples/16), p.mostWindowBlocks(l.BlockSamples))
+		l.WindowBlocks = p.windowFor(l.BlockSamples)
 	}
+}
+
+// windowFor is the default window for a block: a sixteenth of the dataset, so that four lanes of it are a quarter.
+func (p planner) windowFor(blockSamples int64) int64 {
+	return min(max(2, p.NumSamples/blockSamples/16), p.mostWindowBlocks(blockSamples))
 }
 
 // mostWindowBlocks is the most blocks that the default gives a window.
@@ -160,7 +165,7 @@ func largestDivisor(w, b, target int64) int64 {
 }
 
 // fitWindow makes the window a multiple of a given partition: a smaller derived block first, then fewer blocks, then
-// more. What cannot be fitted is left to Validate's error.
+// more, then blocks of one partition. What cannot be fitted is left to Validate's error.
 func (p planner) fitWindow(l *Layout) {
 	if p.WindowBlocks > 0 {
 		if b := p.fitBlock(l.WindowBlocks, l.BlockSamples); b > 0 {
@@ -181,9 +186,16 @@ func (p planner) fitWindow(l *Layout) {
 	for w := window + 1; w <= p.mostWindowBlocks(block) && best == 0; w++ {
 		try(w)
 	}
-	if best == 0 && p.BlockSamples == 0 && p.PartitionSamples >= p.NumSamples {
-		l.BlockSamples = p.PartitionSamples // one partition holds the whole dataset
+	if best == 0 && p.BlockSamples == 0 && p.oneBlockFits() {
+		l.BlockSamples = p.PartitionSamples
+		l.WindowBlocks = p.windowFor(l.BlockSamples)
 	}
+}
+
+// oneBlockFits reports whether the given partition may be a block: the window stays within its bytes, or all samples
+// are in one partition anyway.
+func (p planner) oneBlockFits() bool {
+	return p.PartitionSamples <= windowBytes/p.mean/2 || p.PartitionSamples >= p.NumSamples
 }
 
 // fitBlock is the largest block up to block with which a window of w is a multiple of the given partition; 0 if none.
