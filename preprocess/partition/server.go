@@ -1,0 +1,67 @@
+package partition
+
+import (
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/millrace/millrace/internal/errkind"
+)
+
+// Server gives the rows of a Store to sidecars over Arrow Flight. It serves DoGet alone: a ticket is an encoded
+// [Ticket], and each of its slices comes back as one record batch, in order, with [AppMetadata]. Any Flight client can
+// read it.
+type Server struct {
+	flight.BaseFlightServer
+
+	store *Store
+}
+
+// NewServer serves what store holds.
+func NewServer(store *Store) *Server { return &Server{store: store} }
+
+// Register adds the service to a gRPC server, which has to be made with [ServerOption].
+func (s *Server) Register(g *grpc.Server) { flight.RegisterFlightServiceServer(g, s) }
+
+// DoGet sends the rows of a ticket. What is sent is not copied: it stays in memory until gRPC has written it.
+func (s *Server) DoGet(request *flight.Ticket, stream flight.FlightService_DoGetServer) error {
+	ticket, err := ParseTicket(request.GetTicket())
+	if err != nil {
+		return statusOf(err)
+	}
+	r, err := s.store.open(ticket)
+	if err != nil {
+		return statusOf(err)
+	}
+	defer r.close()
+	if err := stream.SendMsg(newSchemaData(r.schema())); err != nil {
+		return err
+	}
+	for i := range ticket.Slices {
+		rec, done := r.next(i)
+		data, err := newRecordData(i, rec, done)
+		if err != nil {
+			done()
+			return statusOf(err)
+		}
+		if err := stream.SendMsg(data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// statusOf gives an error the code that gRPC clients act on.
+func statusOf(err error) error {
+	code := codes.Internal
+	switch errkind.Of(err) {
+	case errkind.Invalid:
+		code = codes.InvalidArgument
+	case errkind.NotFound:
+		code = codes.NotFound
+	case errkind.Canceled:
+		code = codes.Canceled
+	}
+	return status.Error(code, err.Error())
+}
