@@ -119,7 +119,7 @@ func TestNeighboursPartWays(t *testing.T) {
 		var p permutation
 		for key := range 40 {
 			p.init(n, rng.Mix2(5, uint64(key)))
-			for i := int64(0); i < 250; i++ {
+			for i := range int64(250) {
 				d := (p.at(i+1) - p.at(i) + n) % n
 				counts[int(float64(d)/float64(n)*64)]++
 			}

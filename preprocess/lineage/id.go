@@ -106,7 +106,7 @@ func ParseID(s string) (ID, error) {
 	if len(parts) < 2 || len(parts) > 2+MaxDepth {
 		return ID{}, errkind.Errorf(errkind.Invalid, "partition id %q has %d numbers; give epoch/partition and up to %d outputs, as in 3/1041/0", s, len(parts), MaxDepth)
 	}
-	var numbers [2 + MaxDepth]uint64
+	var id ID
 	for i, part := range parts {
 		size := 32
 		if i < 2 {
@@ -116,12 +116,15 @@ func ParseID(s string) (ID, error) {
 		if err != nil || strconv.FormatUint(n, 10) != part {
 			return ID{}, errkind.Errorf(errkind.Invalid, "partition id %q: %q is not a plain number of %d bits", s, part, size)
 		}
-		numbers[i] = n
-	}
-	id := SourceID(numbers[0], numbers[1])
-	for i := range parts[2:] {
-		id.Path[i] = uint32(numbers[2+i])
-		id.Depth++
+		switch i {
+		case 0:
+			id.Epoch = n
+		case 1:
+			id.Source = n
+		default:
+			id.Path[id.Depth] = uint32(n)
+			id.Depth++
+		}
 	}
 	return id, nil
 }

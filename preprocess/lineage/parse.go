@@ -65,6 +65,6 @@ func (p *parser) id(id *ID) {
 	}
 	id.Depth = depth
 	for i := range id.path() {
-		id.Path[i] = uint32(p.uvarint("id", math.MaxUint32))
+		id.Path[i] = uint32(p.uvarint("id", math.MaxUint32)) //nolint:gosec // read with a limit that its type holds
 	}
 }

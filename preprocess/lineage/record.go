@@ -57,6 +57,8 @@ const (
 
 // AppendBinary appends the binary form of r to dst. Equal records have equal bytes, in every release. A record that
 // is not valid is an error.
+//
+//nolint:gosec // no number that Validate accepts is negative
 func (r Record) AppendBinary(dst []byte) ([]byte, error) {
 	if err := r.Validate(); err != nil {
 		return dst, err
@@ -78,6 +80,8 @@ func (r Record) AppendBinary(dst []byte) ([]byte, error) {
 }
 
 // ParseRecord reads what [Record.AppendBinary] writes, and nothing else. Its errors are of kind Invalid.
+//
+//nolint:gosec // each number is read with a limit that its type holds
 func ParseRecord(b []byte) (Record, error) {
 	p := parser{rest: b}
 	if version := p.byte("version"); p.err == nil && version != recordVersion {
