@@ -122,7 +122,7 @@ func ParseID(s string) (ID, error) {
 		case 1:
 			id.Source = n
 		default:
-			id.Path[id.Depth] = uint32(n)
+			id.Path[id.Depth] = uint32(n) //nolint:gosec // parsed as a number of 32 bits
 			id.Depth++
 		}
 	}
