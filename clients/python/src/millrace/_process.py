@@ -1,0 +1,137 @@
+"""What belongs to the process as a whole: open sessions, the local sidecar, the end, and forks."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+import uuid
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from millrace.errors import MillraceError
+
+if TYPE_CHECKING:
+    from millrace._local import LocalSidecar
+
+
+class Closable(Protocol):
+    """Something to close before the process ends."""
+
+    def close(self) -> None:
+        """Close it; twice is fine."""
+
+
+class Process:
+    """State that all loaders of this process share."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._numbers: weakref.WeakValueDictionary[tuple[str, int | None, int], Any] = weakref.WeakValueDictionary()
+        self._warned: set[str] = set()
+        self._connected_in: int | None = None
+        self._kept_after_fork: list[Any] = []
+        self.local: LocalSidecar | None = None
+        self.unique = f"run-{uuid.uuid4().hex[:12]}"
+
+    def check_fork(self) -> None:
+        """Refuse to go on in a process that was forked from one with connections: gRPC would hang.
+
+        Raises
+        ------
+        MillraceError
+            In such a child.
+        """
+        if self._connected_in not in (None, os.getpid()):
+            raise MillraceError(
+                f"this process was forked from process {self._connected_in} after Millrace had connected there, and gRPC "
+                "cannot be used across a fork: start it with multiprocessing_context='spawn' (or 'forkserver'), "
+                "or fork before the first use of a loader"
+            )
+
+    def connecting(self, session: Closable) -> None:
+        """Note that a session is about to connect, and close it when the process ends.
+
+        Parameters
+        ----------
+        session : Closable
+            Held weakly.
+        """
+        self.check_fork()
+        with self._lock:
+            if self._connected_in is None:
+                self._connected_in = os.getpid()
+                atexit.register(self._end)
+                multiprocessing = sys.modules.get("multiprocessing.util")
+                if multiprocessing is not None:
+                    # Worker processes of multiprocessing leave without atexit.
+                    multiprocessing.Finalize(None, self._end, exitpriority=100)
+                os.register_at_fork(after_in_child=self._forked)
+            self._open.add(session)
+
+    def number(self, loader: Any, job: str, rank: int | None) -> int:
+        """Give a loader the lowest number that no other living loader of the same job name and rank has.
+
+        Parameters
+        ----------
+        loader : object
+            Held weakly.
+        job : str
+            Name as the user gave it, or empty.
+        rank : int or None
+            Rank as the user gave it.
+        """
+        with self._lock:
+            number = 0
+            while (job, rank, number) in self._numbers:
+                number += 1
+            self._numbers[job, rank, number] = loader
+            return number
+
+    def free_number(self, job: str, rank: int | None, number: int) -> None:
+        """Take a number back, as a closed loader does."""
+        with self._lock:
+            self._numbers.pop((job, rank, number), None)
+
+    def local_sidecar(self, make: Callable[[], LocalSidecar]) -> LocalSidecar:
+        """Return the local sidecar of this process, made on first use.
+
+        Parameters
+        ----------
+        make : callable
+            Makes it, without starting it.
+        """
+        with self._lock:
+            if self.local is None:
+                self.local = make()
+            return self.local
+
+    def warn_once(self, option: str, text: str, stacklevel: int) -> None:
+        """Warn about an option, once in the life of the process."""
+        if option not in self._warned:
+            self._warned.add(option)
+            warnings.warn(text, UserWarning, stacklevel=stacklevel + 1)
+
+    def _end(self) -> None:
+        if self._connected_in != os.getpid():
+            return
+        for session in list(self._open):
+            with contextlib.suppress(MillraceError):
+                session.close()
+        if self.local is not None:
+            self.local.stop()
+
+    def _forked(self) -> None:
+        # Nothing of the parent's gRPC may run here, not even a destructor: keep all of it, for good.
+        self._kept_after_fork.extend(self._open)
+        if self.local is not None:
+            self.local.leave_to_parent()
+
+
+PROCESS = Process()
+"""The one of this process."""

@@ -1,0 +1,155 @@
+"""A session: one rank's membership in a job, from open to close."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millrace import _wire
+from millrace._launch import Ranks, resolve_host
+from millrace._process import PROCESS
+from millrace._wire import Position, Settings
+from millrace.errors import InvalidError, MillraceError
+
+if TYPE_CHECKING:
+    from millrace._local import LocalSidecar
+    from millrace._rpc import Connection
+    from millrace._stream import Stream
+
+_OPEN_SECONDS = 600.0
+_CLOSE_SECONDS = 0.5
+_STATUS_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to open."""
+
+    job: str
+    recipe: str
+    settings: Settings
+    ranks: Ranks
+    cursor: str
+    continue_on_mismatch: bool
+    attempt: int
+
+
+class Session:
+    """An open session. It connects, and starts the local sidecar if there is no endpoint.
+
+    Parameters
+    ----------
+    endpoint : str or None
+        Where the sidecar answers; None for the local one.
+    request : Request
+        What to open.
+    env : mapping of str to str
+        Environment to find the local sidecar's binary and host in.
+    explicit_ranks : bool
+        Whether the caller named its rank, so that several ranks may share this process.
+
+    Raises
+    ------
+    MillraceError
+        When nobody answers, or in the server's words.
+    """
+
+    def __init__(self, endpoint: str | None, request: Request, env: Mapping[str, str], explicit_ranks: bool) -> None:
+        PROCESS.connecting(self)
+        self._pid = os.getpid()
+        self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self._connection: Connection | None = None
+        local = None if endpoint else _local(request.ranks, env, explicit_ranks)
+        if local is not None:
+            local.start()  # It starts up while pyarrow is imported below, which takes longer.
+        from millrace._rpc import Connection
+
+        if local is not None:
+            local.wait()
+            endpoint = local.endpoint
+        self._connection = Connection(endpoint or "", local.fate if local is not None else str)
+        body = _wire.open_request(
+            job=request.job,
+            recipe=request.recipe,
+            settings=request.settings,
+            rank=request.ranks.rank,
+            world_size=request.ranks.world_size,
+            cursor=request.cursor,
+            continue_on_mismatch=request.continue_on_mismatch,
+            attempt=request.attempt,
+        )
+        # A dataset that was never read before is indexed first, which takes as long as it takes.
+        try:
+            self.opened = _wire.parse_opened(self._connection.call(_wire.OPEN, body, _OPEN_SECONDS))
+        except BaseException:
+            connection, self._connection = self._connection, None
+            connection.close()
+            raise
+        self._prefetch = request.settings.prefetch
+
+    def stream(self, position: Position, cursor: str, pin_memory: bool) -> Stream:
+        """Begin to read the rest of the epoch at a position.
+
+        Parameters
+        ----------
+        position : Position
+            Where to begin.
+        cursor : str
+            State of the loader before the first batch.
+        pin_memory : bool
+            Whether tensors are put into page-locked memory.
+        """
+        from millrace._convert import Converter, tensor_library
+        from millrace._stream import Stream
+
+        if self._connection is None:
+            raise MillraceError("the session is closed")
+        converter = Converter(tensor_library(), self.opened.dtypes, pin_memory)
+        command = _wire.ticket(self.opened.session, position)
+        stream = Stream(self._connection, command, converter, cursor, self._prefetch)
+        self._streams.add(stream)
+        return stream
+
+    def waiting(self) -> str:
+        """Ask the sidecar what the job waits for."""
+        if self._connection is None:
+            return "the session is closed"
+        try:
+            answer = self._connection.call(_wire.STATUS, b"{}", _STATUS_SECONDS)
+        except MillraceError as error:
+            return str(error)
+        return _wire.waiting(answer, self.opened.job) or "the sidecar does not say what it waits for"
+
+    def close(self) -> None:
+        """End its streams and leave the job; twice is fine. Does nothing in a forked child."""
+        if self._pid != os.getpid():
+            return
+        for stream in list(self._streams):
+            stream.close()
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        with contextlib.suppress(MillraceError):
+            connection.call(_wire.CLOSE, _wire.dump({"session": self.opened.session}), _CLOSE_SECONDS)
+        connection.close()
+
+
+def _local(ranks: Ranks, env: Mapping[str, str], explicit_ranks: bool) -> LocalSidecar:
+    host = resolve_host(env)
+    if host is not None and host.local_world_size < host.world_size:
+        raise InvalidError(
+            f"the run has {host.world_size} processes but only {host.local_world_size} on this host, and a local sidecar "
+            "serves one host: start `millrace sidecar` on each host and set MILLRACE_ENDPOINT"
+        )
+    if host is None and ranks.world_size > 1 and not explicit_ranks:
+        raise InvalidError(
+            f"{ranks} has no endpoint, and without torchrun the ranks cannot find each other's local sidecar: "
+            "start one with `millrace local --socket /path.sock` and set MILLRACE_ENDPOINT=unix:///path.sock"
+        )
+    from millrace._local import LocalSidecar
+
+    return PROCESS.local_sidecar(lambda: LocalSidecar(host, env))
