@@ -121,7 +121,7 @@ demo: ## Train a small network on two ranks; DATA=URI takes your own data, DEMO_
 	@start=$$SECONDS; \
 	$(MAKE) setup-demo build $(if $(DATA),,demo-data); \
 	echo "set-up took $$((SECONDS - start)) s"; \
-	$(RUN_ENV) MILLRACE_SETUP_SECONDS=$$((SECONDS - start)) $(PYTHON) -m torch.distributed.run --standalone --nproc-per-node 2 \
+	$(RUN_ENV) OMP_NUM_THREADS=1 MILLRACE_SETUP_SECONDS=$$((SECONDS - start)) $(PYTHON) -m torch.distributed.run --standalone --nproc-per-node 2 \
 		demo/train.py $(if $(DATA),--data '$(DATA)') $(DEMO_FLAGS)
 
 bench: setup-demo build demo-data ## Run a benchmark: BENCH=e2e.
