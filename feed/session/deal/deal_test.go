@@ -1,6 +1,7 @@
 package deal_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -494,6 +495,92 @@ func TestContradictionsAreErrors(t *testing.T) {
 				t.Errorf("got %v, want an internal error", err)
 			}
 		})
+	}
+}
+
+// A rank that leaves and comes back to where it was takes part in the generation under way again, once what was said of
+// that has been said again; at any other position it waits for a generation of its own.
+func TestRankComesBackToWhereItWas(t *testing.T) {
+	s, err := deal.New(deal.Config{GlobalBatch: 2, World: 2, Accumulation: 1, Tail: order.TailPad, Rows: 6, Prefetch: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	say := func(generation uint64) {
+		t.Helper()
+		s.Started(generation, deal.Position{})
+		err := s.Placed(1, []deal.Placement{{ID: lineage.SourceID(0, 0), NumRows: 6}})
+		for step := range int64(3) {
+			err = errors.Join(err, s.Sealed(1, deal.Position{Step: step, Row: 2 * step}, 2, ""))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := func(id int) *deal.Batch {
+		t.Helper()
+		for _, a := range s.Take() {
+			if a, ok := a.(deal.Fetch); ok {
+				s.Fetched(a.Batch, a.Slice)
+			}
+		}
+		for _, a := range s.Take() {
+			if a, ok := a.(deal.Assemble); ok {
+				s.Assembled(a.Batch)
+			}
+		}
+		b, verdict := s.Next(id, 1)
+		if verdict != deal.Ready {
+			t.Fatalf("rank %d has no batch: %s", id, s.Waits(id))
+		}
+		return b
+	}
+	for id := range 2 {
+		if err := errors.Join(s.Join(id), s.Ask(id, deal.Position{})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(1)
+	next(0)
+	s.Consumed(0, 1)
+	next(1)
+	s.Consumed(1, 1)
+	if b := next(1); b.Step != 1 {
+		t.Fatalf("rank 1 got step %d", b.Step)
+	}
+	s.Consumed(1, 2)
+	s.Take()
+
+	back := deal.Position{Step: 1, Row: 2}
+	if err := errors.Join(s.Join(0), s.Ask(0, back)); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Take(); len(got) != 1 || got[0] != deal.Action(deal.Reattach{}) {
+		t.Fatalf("coming back asks for %v", got)
+	}
+	s.Resync()
+	want := []deal.Action{deal.Seek{Rank: 0, Position: back}, deal.Seek{Rank: 1, Position: deal.Position{Step: 2, Row: 4}}}
+	if diff := cmp.Diff(want, s.Take()); diff != "" {
+		t.Fatalf("seeks (-want +got):\n%s", diff)
+	}
+	say(1)
+	if b := next(0); b.Step != 1 || b.Pieces[0].First != 0 || b.Slices[0].First != 2 {
+		t.Errorf("rank 0 got %+v", b)
+	}
+	if b := next(1); b.Step != 2 {
+		t.Errorf("rank 1 got step %d", b.Step)
+	}
+
+	if err := errors.Join(s.Join(0), s.Ask(0, deal.Position{Step: 2, Row: 4})); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range s.Take() {
+		if _, ok := a.(deal.Reattach); ok {
+			t.Error("another position asks for the generation under way")
+		}
+	}
+	say(1)
+	if _, verdict := s.Next(0, 1); verdict != deal.Wait {
+		t.Errorf("a rank elsewhere was granted the generation under way: verdict %d", verdict)
 	}
 }
 

@@ -242,6 +242,15 @@ func (s *State) consume(r *rank, number int64) {
 		return
 	}
 	s.emit(*mark)
+	s.marks[r.id] = place{epoch: mark.Epoch, step: mark.Step}
 	r.forget()
 	s.forget()
+}
+
+// Sent is the number of the next batch of a rank to be handed over.
+func (s *State) Sent(id int) int64 {
+	if r := s.rank(id); r != nil {
+		return r.sent
+	}
+	return 0
 }

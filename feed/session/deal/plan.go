@@ -36,7 +36,7 @@ func (s *State) plan(r *rank) {
 	at := r.next
 	e := s.epoch(at.epoch)
 	b := &Batch{
-		Rank: r.id, Generation: s.generation, Epoch: at.epoch, Step: at.step, Part: at.part,
+		Rank: r.id, Number: r.planned(), Generation: s.generation, Epoch: at.epoch, Step: at.step, Part: at.part,
 		LastPart: at.part == s.cfg.Accumulation-1,
 		segments: s.segments(e, r.id, at.step, at.part),
 	}

@@ -18,6 +18,7 @@ type State struct {
 	ranks      []*rank // by number
 	last       uint64  // no epoch follows this one, if ended
 	ended      bool
+	marks      map[int]place // what was last told of a rank in the generation, also after it has left
 	out        []Action
 }
 
@@ -26,7 +27,7 @@ func New(cfg Config) (*State, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &State{cfg: cfg, epochs: map[uint64]*epoch{}}
+	s := &State{cfg: cfg, epochs: map[uint64]*epoch{}, marks: map[int]place{}}
 	if cfg.Epochs > 0 {
 		s.last, s.ended = cfg.Epochs-1, true
 	}
@@ -114,8 +115,29 @@ func (s *State) Ask(id int, pos Position) error {
 	s.withdraw(r)
 	s.forget()
 	r.asked = &pos
+	if s.generation > 0 && s.rejoins(id, pos) {
+		s.emit(Reattach{})
+		return nil
+	}
 	s.emit(Seek{Rank: id, Position: pos})
 	return nil
+}
+
+// rejoins says whether a position is where a rank was in the generation under way.
+func (s *State) rejoins(id int, pos Position) bool {
+	mark, ok := s.marks[id]
+	if !ok {
+		mark = place{epoch: s.start.Epoch, step: s.start.Step}
+	}
+	return mark == place{epoch: pos.Epoch, step: pos.Step} && s.holds(pos)
+}
+
+// holds says whether a position lies in the generation, as it is cut.
+func (s *State) holds(pos Position) bool {
+	if pos.Epoch < s.start.Epoch || (pos.Epoch == s.start.Epoch && pos.Step < s.start.Step) {
+		return false
+	}
+	return s.epoch(pos.Epoch).firstRow(pos.Step) == pos.Row
 }
 
 // find is the number of the batch of r at which a stream from pos goes on without a new generation.
@@ -168,11 +190,22 @@ func (s *State) resume(r *rank, epoch uint64, number int64) {
 	s.fill(r)
 }
 
-// Started begins a generation: ranks that asked for its position are granted it, and all placements are void.
+// Started begins a generation: ranks that asked for its position are granted it, and all placements are void. The
+// generation under way can begin again after a Resync; then ranks that came back to where they were are granted that.
 func (s *State) Started(generation uint64, pos Position) {
-	if generation <= s.generation {
+	switch {
+	case generation < s.generation:
+		return
+	case generation == s.generation:
+		for _, r := range s.ranks {
+			if r.asked != nil && s.rejoins(r.id, *r.asked) {
+				s.begin(r, *r.asked)
+				s.fill(r)
+			}
+		}
 		return
 	}
+	fresh := s.generation == 0
 	from := map[*rank]int64{} // the row of the first batch that is not consumed
 	for _, r := range s.ranks {
 		if at := r.place(r.base); r.dealt {
@@ -185,6 +218,7 @@ func (s *State) Started(generation uint64, pos Position) {
 	}
 	s.generation, s.start = generation, pos
 	clear(s.epochs)
+	clear(s.marks)
 	// The rows of an epoch are the same in every generation.
 	for number, n := range rows {
 		s.epoch(number).rows = n
@@ -193,9 +227,11 @@ func (s *State) Started(generation uint64, pos Position) {
 		switch {
 		case r.asked != nil && grants(pos, *r.asked):
 			epoch := r.asked.Epoch
-			s.withdraw(r)
-			s.begin(r)
+			s.begin(r, pos)
 			r.streamEpoch = epoch
+		case r.asked != nil && fresh && s.holds(*r.asked):
+			// The generation was under way when this process began.
+			s.begin(r, *r.asked)
 		case r.dealt:
 			s.carryOver(r, from[r])
 		}
@@ -211,11 +247,13 @@ func grants(pos, asked Position) bool {
 	return pos == asked || (pos.Epoch == asked.Epoch+1 && pos.Step == 0 && pos.Row == 0 && asked.Step > 0)
 }
 
-// begin puts r at the beginning of the generation.
-func (s *State) begin(r *rank) {
+// begin puts r at a position of the generation.
+func (s *State) begin(r *rank, pos Position) {
+	s.withdraw(r)
 	r.dealt = true
-	r.streamEpoch = s.start.Epoch
-	r.next = place{epoch: s.start.Epoch, step: s.start.Step}
+	r.streamEpoch = pos.Epoch
+	r.next = place{epoch: pos.Epoch, step: pos.Step}
+	s.marks[r.id] = r.next
 	s.advance(r)
 }
 
@@ -224,8 +262,7 @@ func (s *State) begin(r *rank) {
 // the row at which the first of it began. Where the new generation does not hold that, the stream has moved.
 func (s *State) carryOver(r *rank, from int64) {
 	first, target, old := r.place(r.base), r.place(r.sent), *r
-	s.withdraw(r)
-	s.begin(r)
+	s.begin(r, s.start)
 	e := s.epoch(first.epoch)
 	reached := first.epoch > s.start.Epoch || (first.epoch == s.start.Epoch && first.step >= s.start.Step)
 	if !reached || e.firstRow(first.step) != from {
@@ -240,8 +277,7 @@ func (s *State) carryOver(r *rank, from int64) {
 		s.plan(r)
 	}
 	if r.planned() != r.sent || r.next != target {
-		s.withdraw(r)
-		s.begin(r)
+		s.begin(r, s.start)
 		r.moved = true
 	}
 }

@@ -120,6 +120,8 @@ type Piece struct {
 type Batch struct {
 	// Rank gets it.
 	Rank int
+	// Number counts the batches of the rank.
+	Number int64
 	// Generation, Epoch, Step and Part say which one it is.
 	Generation, Epoch uint64
 	Step              int64
@@ -175,6 +177,9 @@ type (
 		Rank     int
 		Position Position
 	}
+	// Reattach asks for a new stream to the dispatcher, and a Resync on it: a rank has come back to where it was in
+	// the generation under way, and what was said of that has to be said again.
+	Reattach struct{}
 	// Mark is to be sent to the dispatcher: all steps of the epoch below Step are consumed.
 	Mark struct {
 		Rank              int
@@ -187,4 +192,5 @@ func (Fetch) action()    {}
 func (Assemble) action() {}
 func (Drop) action()     {}
 func (Seek) action()     {}
+func (Reattach) action() {}
 func (Mark) action()     {}
