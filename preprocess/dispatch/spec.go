@@ -62,20 +62,18 @@ func (d *Dispatcher) newSpec(ctx context.Context, req *feedv1.OpenJobRequest) (*
 	if s.manifest.NumSamples() == 0 {
 		return nil, errkind.Errorf(errkind.NotFound, "no samples in %s; its %d shards are empty", strings.Join(r.Source, ", "), len(s.manifest.Shards))
 	}
-	members, err := d.members(ctx, s.manifest)
-	if err != nil {
+	if s.plan, err = plan.For(ctx, r, s.manifest, d.cfg.Resolver, d.cfg.Cache); err != nil {
 		return nil, err
 	}
-	if s.recipe, err = plan.Resolve(r, members); err != nil {
-		return nil, err
-	}
-	if s.plan, err = plan.New(s.recipe); err != nil {
-		return nil, err
-	}
+	s.recipe = s.plan.Recipe
 	if s.wireRecipe, err = s.recipe.ToProto(); err != nil {
 		return nil, err
 	}
-	if err := s.cut(req.GetSettings().GetShuffle()); err != nil {
+	shuffle, err := order.ParseShuffle(req.GetSettings().GetShuffle())
+	if err != nil {
+		return nil, err
+	}
+	if s.layout, err = s.plan.Layout(s.manifest, shuffle); err != nil {
 		return nil, err
 	}
 	return s, s.describe()
@@ -101,20 +99,6 @@ func (s *spec) readSettings(settings *feedv1.Settings) error {
 		return errkind.Errorf(errkind.Invalid, "world size is %d; it must be at least 1", s.world)
 	}
 	return b.CheckWorld(s.world * int(s.accumulation))
-}
-
-// cut fixes the order's layout from the manifest, never from the machine or an estimate made at run time.
-func (s *spec) cut(shuffle string) error {
-	kind, err := order.ParseShuffle(shuffle)
-	if err != nil {
-		return err
-	}
-	p := s.recipe.Partition
-	s.layout, err = order.Plan(order.Sizing{
-		Shuffle: kind, NumSamples: s.manifest.NumSamples(), TotalBytes: s.manifest.DataBytes(),
-		PartitionSamples: p.Samples, BlockSamples: p.BlockSamples, WindowBlocks: p.WindowBlocks, Lanes: p.Lanes,
-	})
-	return err
 }
 
 // describe fills in digests and schema.
@@ -200,18 +184,4 @@ func (d *Dispatcher) manifest(ctx context.Context, source []string) (*dataset.Ma
 		return nil, err
 	}
 	return result.(*dataset.Manifest), nil
-}
-
-// members are the names of what the source's samples consist of.
-func (d *Dispatcher) members(ctx context.Context, m *dataset.Manifest) ([]string, error) {
-	data, err := dataset.Open(m, d.cfg.Resolver, d.cfg.Cache, dataset.OpenOptions{})
-	if err != nil {
-		return nil, err
-	}
-	shard, _ := data.Locate(0)
-	names, err := data.FieldNames(ctx, shard)
-	if closeErr := data.Close(); err == nil {
-		err = closeErr
-	}
-	return names, err
 }
