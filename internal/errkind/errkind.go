@@ -17,21 +17,21 @@ type Kind uint8
 const (
 	// Unknown is the zero Kind: the error was not classed. Treat it as Internal.
 	Unknown Kind = iota
-	// Invalid: the request itself is wrong; change it.
+	// Invalid says that the request itself is wrong; change it.
 	Invalid
-	// NotFound: the named object does not exist.
+	// NotFound says that the named object does not exist.
 	NotFound
-	// Conflict: the request contradicts the present state (another rank's settings, a cursor of another recipe).
+	// Conflict says that the request contradicts the present state (another rank's settings, a cursor of another recipe).
 	Conflict
-	// Unavailable: something needed is away for now; trying again may help.
+	// Unavailable says that something needed is away for now; trying again may help.
 	Unavailable
-	// BadData: a sample, shard or index is damaged.
+	// BadData says that a sample, shard or index is damaged.
 	BadData
-	// Exhausted: a limit or budget would be passed.
+	// Exhausted says that a limit or budget would be passed.
 	Exhausted
-	// Internal: a law of the program is broken; report it.
+	// Internal says that a law of the program is broken; report it.
 	Internal
-	// Canceled: the caller gave up or its deadline passed.
+	// Canceled says that the caller gave up or its deadline passed.
 	Canceled
 )
 
@@ -82,8 +82,7 @@ func With(kind Kind, err error) error {
 
 // Of is the outermost Kind in err's chain: Canceled for context errors without one, Unknown when there is none.
 func Of(err error) Kind {
-	var k *kindError
-	if errors.As(err, &k) {
+	if k, ok := errors.AsType[*kindError](err); ok {
 		return k.kind
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {

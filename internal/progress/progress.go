@@ -43,9 +43,9 @@ const (
 // New is a bar for what, counted in unit ("shards"), on out. Only a terminal gets a moving bar.
 func New(out io.Writer, what, unit string) *Bar {
 	b := &Bar{out: out, what: what, unit: unit, started: time.Now(), width: 80}
-	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) { //nolint:gosec // File descriptors are small.
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		b.terminal = true
-		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 20 { //nolint:gosec // As above.
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 20 {
 			b.width = w
 		}
 	}

@@ -49,7 +49,7 @@ func Configure(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 }
 
 func configureFromFile(flags *pflag.FlagSet, given map[string]bool, path string) error {
-	text, err := os.ReadFile(path) //nolint:gosec // The operator names the file.
+	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return errkind.Errorf(errkind.NotFound, "configuration %s does not exist", path)
 	}

@@ -70,7 +70,11 @@ func TestAStaleSocketIsReplacedAndAFileIsNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	socket, ok := l.(*net.UnixListener)
+	if !ok {
+		t.Fatalf("listener is a %T", l)
+	}
+	socket.SetUnlinkOnClose(false)
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -56,19 +56,19 @@ func TestAGenerationBeginsWhenAllRanksAskForTheSamePlace(t *testing.T) {
 	h.worker("w1", nil)
 	h.mustOpen(request(0, 2, nil))
 	a, b := h.attach("s1"), h.attach("s2")
-	h.send(a, seek(0, position(0, 0, 0)))
+	h.send(a, seek(0, position(0, 0)))
 	waitFor(t, func() bool {
 		return strings.Contains(h.d.Status().GetJobs()[0].GetWaiting(), "waiting for rank 1 of 2 to join")
 	})
 	h.mustOpen(request(1, 2, nil))
-	h.send(b, seek(1, position(0, 2, 16)))
+	h.send(b, seek(1, position(2, 16)))
 	var f feed
 	collect(t, a, &f, func(f *feed) bool { return f.failed != nil })
 	if want := "rank 0: epoch 0, step 0; rank 1: epoch 0, step 2"; !strings.Contains(f.failed.GetText(), want) {
 		t.Fatalf("refused with %q, want %q", f.failed.GetText(), want)
 	}
-	h.send(a, seek(0, position(0, 2, 16)))
-	h.send(b, seek(1, position(0, 2, 16)))
+	h.send(a, seek(0, position(2, 16)))
+	h.send(b, seek(1, position(2, 16)))
 	var fa, fb feed
 	collect(t, a, &fa, epochEnds(1))
 	collect(t, b, &fb, epochEnds(1))
@@ -87,7 +87,7 @@ func TestASidecarThatComesBackIsToldWhatIsLive(t *testing.T) {
 	h.worker("w1", nil)
 	h.mustOpen(request(0, 1, nil))
 	first := h.attach("s1")
-	h.send(first, seek(0, position(0, 0, 0)))
+	h.send(first, seek(0, position(0, 0)))
 	var f feed
 	collect(t, first, &f, epochEnds(1))
 	h.send(first, consumed(0, f.generation, 0, 2))
@@ -97,7 +97,7 @@ func TestASidecarThatComesBackIsToldWhatIsLive(t *testing.T) {
 	waitFor(t, func() bool { return h.d.Status().GetJobs()[0].GetRanks()[0].GetState() == "joined" })
 
 	second := h.attach("s1")
-	h.send(second, seek(0, position(0, 2, 16)))
+	h.send(second, seek(0, position(2, 16)))
 	var again feed
 	collect(t, second, &again, epochEnds(1))
 	if again.generation != f.generation {
@@ -118,7 +118,7 @@ func TestALostWorkersPartitionsAreMadeAgainAndMustBeEqual(t *testing.T) {
 			lost := h.worker("w1", nil)
 			h.mustOpen(request(0, 1, nil))
 			stream := h.attach("s1")
-			h.send(stream, seek(0, position(0, 0, 0)))
+			h.send(stream, seek(0, position(0, 0)))
 			var f feed
 			collect(t, stream, &f, epochEnds(1))
 			lost.stop()
@@ -157,7 +157,7 @@ func TestABadSampleFailsTheJobAfterTheBatchesBeforeIt(t *testing.T) {
 	})
 	h.mustOpen(request(0, 1, nil))
 	stream := h.attach("s1")
-	h.send(stream, seek(0, position(0, 0, 0)))
+	h.send(stream, seek(0, position(0, 0)))
 	var f feed
 	collect(t, stream, &f, func(f *feed) bool { return f.failed != nil })
 	if len(f.sealed) != 2 || f.failed.GetKind() != "bad_data" || !strings.Contains(f.failed.GetText(), "s0021.cls") {
@@ -235,7 +235,7 @@ func TestAStateOfAnotherRecipeIsExplained(t *testing.T) {
 	}
 	h.mustOpen(request(0, 1, resized("int64")))
 	stream := h.attach("s1")
-	h.send(stream, seek(0, position(0, 0, 0)))
+	h.send(stream, seek(0, position(0, 0)))
 	var f feed
 	collect(t, stream, &f, sealedSteps(2))
 	state := f.sealed[1].GetCursor()
@@ -268,7 +268,7 @@ func TestTheLastEpochEndsTheJob(t *testing.T) {
 	two := func(r *feedv1.OpenJobRequest) { r.Settings.Epochs = 2 }
 	h.mustOpen(request(0, 1, two))
 	stream := h.attach("s1")
-	h.send(stream, seek(0, position(0, 0, 0)))
+	h.send(stream, seek(0, position(0, 0)))
 	var f feed
 	collect(t, stream, &f, epochEnds(2))
 	if f.ended[0].GetLast() || !f.ended[1].GetLast() {

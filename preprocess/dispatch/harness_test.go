@@ -27,7 +27,7 @@ import (
 // harness is a dispatcher on an in-memory connection, over a source of numbered samples.
 type harness struct {
 	t    *testing.T
-	ctx  context.Context
+	ctx  context.Context //nolint:containedctx // It is the lifetime of the harness.
 	d    *dispatch.Dispatcher
 	conn *grpc.ClientConn
 }
@@ -288,8 +288,8 @@ func sealedSteps(n int) func(*feed) bool { return func(f *feed) bool { return le
 
 func epochEnds(n int) func(*feed) bool { return func(f *feed) bool { return len(f.ended) >= n } }
 
-func position(epoch uint64, step, row int64) *feedv1.Position {
-	return &feedv1.Position{Epoch: epoch, Step: step, Row: row}
+func position(step, row int64) *feedv1.Position {
+	return &feedv1.Position{Step: step, Row: row}
 }
 
 func cursorOf(t *testing.T, text string) order.Cursor {

@@ -183,5 +183,9 @@ func (d *Dispatcher) manifest(ctx context.Context, source []string) (*dataset.Ma
 	if err != nil {
 		return nil, err
 	}
-	return result.(*dataset.Manifest), nil
+	m, ok := result.(*dataset.Manifest)
+	if !ok {
+		return nil, errkind.Errorf(errkind.Internal, "indexing gave a %T", result)
+	}
+	return m, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -85,9 +86,7 @@ func operatorNode(o Operator) (*yaml.Node, error) {
 		return scalar(o.Name), nil
 	}
 	all := map[string]any{}
-	for k, v := range o.Params {
-		all[k] = v
-	}
+	maps.Copy(all, o.Params)
 	if len(o.Resources) > 0 {
 		all["resources"] = o.Resources
 	}

@@ -182,8 +182,8 @@ func (l *Ledger) source(e *epoch, p int64) *source {
 
 // locate finds the account of a reported source partition; nil for one that nobody needs any more.
 func (l *Ledger) locate(id lineage.ID) (*epoch, *source, int64) {
-	p := int64(id.Source) //nolint:gosec // Bounded by the next line.
-	if id.Source >= uint64(l.cfg.NumPartitions) {
+	p := int64(id.Source)                         //nolint:gosec // Bounded by the next line.
+	if id.Source >= uint64(l.cfg.NumPartitions) { //nolint:gosec // Never negative.
 		return nil, nil, 0
 	}
 	e := l.epoch(id.Epoch)
@@ -355,7 +355,7 @@ func (l *Ledger) end(e *epoch, eff *Effects) {
 	e.ended = true
 	eff.Ended = append(eff.Ended, EpochEnd{Epoch: e.number, Rows: e.rows, Steps: e.batching.NumSteps(e.rows)})
 	// What the next epoch already knows may now be the oldest failure.
-	if i := int(e.number - l.epochs[0].number); i+1 < len(l.epochs) {
+	if i := int(e.number - l.epochs[0].number); i+1 < len(l.epochs) { //nolint:gosec // At most maxEpochsAhead.
 		l.advance(l.epochs[i+1], eff)
 	}
 }
