@@ -43,21 +43,27 @@ func ToStatus(err error) error {
 	if err == nil {
 		return nil
 	}
-	var have interface{ GRPCStatus() *status.Status }
-	if errors.As(err, &have) {
+	if _, ok := errors.AsType[carrier](err); ok {
 		return err
 	}
 	kind := errkind.Of(err)
 	return status.Error(Code(kind), err.Error()+" [kind="+kind.String()+"]")
 }
 
-// FromStatus is the inverse of ToStatus: an error with the kind, the text without its suffix. Errors that are no status
-// stay as they are.
+// carrier is an error that is a status.
+type carrier interface {
+	error
+	GRPCStatus() *status.Status
+}
+
+// FromStatus is the inverse of ToStatus: an error with the kind, the text without its suffix. What a library wrapped
+// around the status is left out; errors without a status stay as they are.
 func FromStatus(err error) error {
-	s, ok := status.FromError(err)
-	if err == nil || !ok {
+	found, ok := errors.AsType[carrier](err)
+	if !ok {
 		return err
 	}
+	s := found.GRPCStatus()
 	text, kind := s.Message(), errkind.Unknown
 	if i := strings.LastIndex(text, " [kind="); i >= 0 && strings.HasSuffix(text, "]") {
 		kind = parseKind(text[i+len(" [kind=") : len(text)-1])
