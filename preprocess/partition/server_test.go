@@ -98,7 +98,7 @@ func (s *checkingStream) Recv() (*flight.FlightData, error) {
 
 func TestRowsAreTheSameByReferenceAndOverFlight(t *testing.T) {
 	pool := NewPool(0)
-	store := NewStore("w1", nil)
+	store := NewStore("w1", Hooks{})
 	typ, err := NewTensorType(arrow.PrimitiveTypes.Uint8, []int64{70, 10}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestRowsAreTheSameByReferenceAndOverFlight(t *testing.T) {
 }
 
 func TestMissingRowsAreNamed(t *testing.T) {
-	store := NewStore("w1", nil)
+	store := NewStore("w1", Hooks{})
 	defer store.Close()
 	store.Put("job", 0, numbers(memory.DefaultAllocator, lineage.SourceID(3, 1), 2, 4))
 	client, _ := serve(t, store)
@@ -178,7 +178,7 @@ func TestMissingRowsAreNamed(t *testing.T) {
 func TestLocalStopsAtTheFirstError(t *testing.T) {
 	mem := memory.NewCheckedAllocator(memory.DefaultAllocator)
 	defer mem.AssertSize(t, 0)
-	store := NewStore("w1", nil)
+	store := NewStore("w1", Hooks{})
 	defer store.Close()
 	ticket := Ticket{Job: "job"}
 	for i := range uint64(3) {
@@ -205,7 +205,7 @@ func TestLocalStopsAtTheFirstError(t *testing.T) {
 // buffers, and they must come back all the same.
 func TestABrokenConnectionLeavesNothingBehind(t *testing.T) {
 	pool := NewPool(0)
-	store := NewStore("w1", nil)
+	store := NewStore("w1", Hooks{})
 	typ, err := NewTensorType(arrow.PrimitiveTypes.Uint8, []int64{1 << 20}, nil, nil)
 	if err != nil {
 		t.Fatal(err)

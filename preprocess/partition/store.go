@@ -11,8 +11,8 @@ import (
 
 // Store keeps finished partitions in memory by job and identity. It is safe for concurrent use.
 type Store struct {
-	name    string
-	onFreed func(job string, id lineage.ID, bytes int64)
+	name  string
+	hooks Hooks
 
 	mu     sync.Mutex
 	jobs   map[string]map[lineage.ID]held
@@ -46,13 +46,18 @@ type Held struct {
 	Hash       [16]byte
 }
 
-// NewStore returns an empty Store. name is the worker's, for errors. onFreed, if not nil, is called after the memory
-// of a partition is given up, which is later than Free while someone still reads it; it must not block.
-func NewStore(name string, onFreed func(job string, id lineage.ID, bytes int64)) *Store {
-	if onFreed == nil {
-		onFreed = func(string, lineage.ID, int64) {}
-	}
-	return &Store{name: name, onFreed: onFreed, jobs: map[string]map[lineage.ID]held{}}
+// Hooks tell what happens to the partitions of a Store. They may be nil and must not block.
+type Hooks struct {
+	// Taken is called when a reader acquires a partition.
+	Taken func(job string, id lineage.ID)
+	// Freed is called after the memory of a partition is given up, which is later than Free while someone still
+	// reads it.
+	Freed func(job string, id lineage.ID, bytes int64)
+}
+
+// NewStore returns an empty Store. name is the worker's, for errors.
+func NewStore(name string, hooks Hooks) *Store {
+	return &Store{name: name, hooks: hooks, jobs: map[string]map[lineage.ID]held{}}
 }
 
 // Put takes over the caller's reference to p, which must be the only one. A partition of the same identity is
@@ -90,7 +95,9 @@ func (s *Store) freed(job string, id lineage.ID, bytes int64) {
 	s.mu.Lock()
 	s.stats.LiveBytes -= bytes
 	s.mu.Unlock()
-	s.onFreed(job, id, bytes)
+	if s.hooks.Freed != nil {
+		s.hooks.Freed(job, id, bytes)
+	}
 }
 
 // uncount takes p out of what is held. s.mu is held.
@@ -102,6 +109,15 @@ func (s *Store) uncount(p *Partition) {
 // Acquire is the partition of that identity and attempt, with a reference for the caller. If there is none, the error
 // is of kind NotFound and names partition and worker.
 func (s *Store) Acquire(job string, id lineage.ID, attempt uint32) (*Partition, error) {
+	p, err := s.find(job, id, attempt)
+	if err == nil && s.hooks.Taken != nil {
+		s.hooks.Taken(job, id)
+	}
+	return p, err
+}
+
+// find is Acquire without telling anyone.
+func (s *Store) find(job string, id lineage.ID, attempt uint32) (*Partition, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found, ok := s.jobs[job][id]
@@ -167,7 +183,7 @@ func (s *Store) remove(job string, id lineage.ID) {
 	}
 }
 
-// release runs without the store's lock, since it may give memory back to the system and call onFreed.
+// release runs without the store's lock, since it may give memory back to the system and call hooks.
 func release(partitions []*Partition) {
 	for _, p := range partitions {
 		p.Release()

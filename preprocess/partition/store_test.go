@@ -5,6 +5,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/internal/errkind"
@@ -30,8 +31,8 @@ func TestStoreCountsWhatIsInMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		mem := memory.NewCheckedAllocator(memory.DefaultAllocator)
 		defer mem.AssertSize(t, 0)
-		freed := map[key]int64{}
-		store := NewStore("w1", func(job string, id lineage.ID, bytes int64) { freed[key{job, id}] += bytes })
+		put, freed := map[key]int64{}, map[key]int64{}
+		store := NewStore("w1", Hooks{Freed: func(job string, id lineage.ID, bytes int64) { freed[key{job, id}] += bytes }})
 		type model struct {
 			attempt    uint32
 			generation uint64
@@ -48,6 +49,7 @@ func TestStoreCountsWhatIsInMemory(t *testing.T) {
 				m := model{attempt: rapid.Uint32Range(1, 3).Draw(t, "attempt"), generation: rapid.Uint64Range(0, 2).Draw(t, "generation")}
 				p := numbers(mem, k.id, m.attempt, rapid.IntRange(1, 9).Draw(t, "rows"))
 				m.bytes = p.Bytes()
+				put[k] += m.bytes
 				old, exists := want[k]
 				if stored := store.Put(k.job, m.generation, p); stored != (!exists || m.attempt > old.attempt) {
 					t.Fatalf("attempt %d over %d: stored = %v", m.attempt, old.attempt, stored)
@@ -143,13 +145,16 @@ func TestStoreCountsWhatIsInMemory(t *testing.T) {
 		if store.Bytes() != 0 {
 			t.Fatalf("%d bytes after Close", store.Bytes())
 		}
+		if diff := cmp.Diff(put, freed); diff != "" {
+			t.Fatalf("bytes put and told to be freed differ: %s", diff)
+		}
 	})
 }
 
 func TestAClosedStoreKeepsNothing(t *testing.T) {
 	mem := memory.NewCheckedAllocator(memory.DefaultAllocator)
 	defer mem.AssertSize(t, 0)
-	store := NewStore("w1", nil)
+	store := NewStore("w1", Hooks{})
 	store.Close()
 	if store.Put("job", 0, numbers(mem, lineage.SourceID(0, 0), 1, 4)) {
 		t.Error("a closed store took a partition")

@@ -1,0 +1,46 @@
+package run
+
+import (
+	"context"
+
+	"github.com/millrace/millrace/preprocess/lineage"
+)
+
+// Task is one attempt to run a stage on a partition.
+type Task struct {
+	// Stage indexes the stages of the plan.
+	Stage int
+	// Input is the partition to run on: a source partition for stage 0, else an output of the stage before.
+	Input lineage.ID
+	// Skip lists outputs that are not to be emitted, in stream order. They count as outputs all the same.
+	Skip []lineage.ID
+}
+
+// Output is a partition that a task has made.
+type Output struct {
+	ID lineage.ID
+	// Rows and Bytes are its exact size.
+	Rows, Bytes int64
+	// Keep is called if the output is wanted, Drop if it is not: exactly one of them, once, before emit returns. They
+	// must not wait for anything.
+	Keep, Drop func()
+}
+
+// Stages runs tasks and holds partitions between stages.
+type Stages interface {
+	// Run runs t to its end on the calling goroutine and returns how many outputs it has, skipped ones included. It
+	// hands its outputs to emit in order, but not those that Skip lists. emit waits while the task is paused; after
+	// an error of emit, Run returns that error. Run may panic: that fails the task.
+	Run(ctx context.Context, t Task, emit func(Output) error) (outputs int, err error)
+	// Free drops a kept output that is not of the last stage: the next stage has used it up, or nobody wants it.
+	// Outputs of the last stage belong to whoever they are reported to.
+	Free(id lineage.ID)
+}
+
+// Reports is told how source partitions end. Its methods must not wait for anything, nor call the Runner.
+type Reports interface {
+	// SourceDone says that every output of a source partition was kept; outputs is their number, skipped ones included.
+	SourceDone(id lineage.ID, outputs int)
+	// SourceFailed says that a source partition is given up. Outputs that were kept before stay.
+	SourceFailed(id lineage.ID, err error)
+}
