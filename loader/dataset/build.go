@@ -12,7 +12,7 @@ import (
 
 // Progress is how far a build has come.
 type Progress struct {
-	// ShardsDone and ShardsTotal count shards.
+	// ShardsDone and ShardsTotal count shards. The total is 0 while an image folder is being listed.
 	ShardsDone, ShardsTotal int
 	// Samples is the number of samples found so far, Bytes the stored size of the shards done.
 	Samples, Bytes int64
@@ -31,7 +31,8 @@ type BuildOptions struct {
 	// TolerateDamaged keeps the samples before the cut of a damaged shard, and leaves out samples that
 	// contradict themselves; the shards are listed in the manifest.
 	TolerateDamaged bool
-	// OnProgress is called after each shard, and at the end, by one goroutine at a time.
+	// OnProgress is called after each shard, in an image folder after every 10,000 images too, and at
+	// the end, by one goroutine at a time. It must not block.
 	OnProgress func(Progress)
 }
 
@@ -58,7 +59,7 @@ func build(ctx context.Context, r *store.Resolver, source []string, cache *Cache
 	if err != nil {
 		return nil, err
 	}
-	b := &building{r: r, cache: cache, opts: o, reuse: reuse, source: uris}
+	b := &building{r: r, cache: cache, opts: o, reuse: reuse, source: uris, progress: progress{fn: o.OnProgress}}
 	m, err := b.run(ctx)
 	if err != nil {
 		return nil, err
@@ -78,16 +79,12 @@ type building struct {
 }
 
 func (b *building) run(ctx context.Context) (*Manifest, error) {
-	shards, missing, folder, err := b.locate(ctx)
+	shards, missing, m, err := b.locate(ctx)
 	if err != nil {
 		return nil, err
 	}
-	b.progress = progress{fn: b.opts.OnProgress}
-	var m *Manifest
-	if folder != nil {
-		m = folder
+	if m != nil { // An image folder: its listing was all there is to do.
 		b.progress.now.ShardsTotal = len(m.Shards)
-		b.progress.add(len(m.Shards), m.NumSamples(), m.DataBytes())
 	} else {
 		b.progress.now.ShardsTotal = len(shards)
 		b.progress.report()
@@ -120,7 +117,7 @@ func (b *building) locate(ctx context.Context) (shards []listed, missing []strin
 		if err := flush(); err != nil {
 			return nil, nil, nil, err
 		}
-		d, err := scanDirectory(ctx, b.r, uri, b.cache, b.opts.Unpinned)
+		d, err := b.scanDirectory(ctx, uri)
 		if err != nil {
 			return nil, nil, nil, err
 		}

@@ -372,6 +372,28 @@ func TestProgressIsReportedToTheEnd(t *testing.T) {
 	}
 }
 
+func TestListingAFolderShowsProgress(t *testing.T) {
+	s := memstore.New()
+	for i := range 25_000 {
+		s.Put(fmt.Sprintf("f/%c/%05d.jpg", 'a'+i%2, i), []byte("x"))
+	}
+	r := datasettest.Resolver(t, map[string]*memstore.Store{"data": s})
+	var reports []dataset.Progress
+	if _, err := build(t, r, dataset.BuildOptions{OnProgress: func(p dataset.Progress) { reports = append(reports, p) }}, "mem://data/f"); err != nil {
+		t.Fatal(err)
+	}
+	want := []dataset.Progress{
+		{Samples: 10_000, Bytes: 10_000},
+		{ShardsDone: 1, Samples: 12_500, Bytes: 12_500},
+		{ShardsDone: 1, Samples: 22_500, Bytes: 22_500},
+		{ShardsDone: 2, Samples: 25_000, Bytes: 25_000},
+		{ShardsDone: 2, ShardsTotal: 2, Samples: 25_000, Bytes: 25_000, Done: true},
+	}
+	if diff := cmp.Diff(want, reports); diff != "" {
+		t.Errorf("reports (-want +got):\n%s", diff)
+	}
+}
+
 func TestFailuresOfTheStoreAreNotDamage(t *testing.T) {
 	set := datasettest.Synthetic(t, 50, 10)
 	for _, op := range []faultstore.Op{faultstore.ReadRange, faultstore.Attributes} {

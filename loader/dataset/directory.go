@@ -38,6 +38,7 @@ type directory struct {
 	uri, prefix string // prefix is the key of the directory with a slash
 	cache       *Cache
 	unpinned    bool
+	progress    *progress
 
 	tars     []listed
 	deepTars []string // a few directories below that hold tar shards
@@ -54,22 +55,24 @@ type folderShard struct {
 	class   string
 	builder *index.Builder
 	shard   Shard
+	// reported is how many bytes the progress has been told of, a multiple of reportEvery samples.
+	reported int64
 }
 
 // scanDirectory lists uri and decides what it is.
-func scanDirectory(ctx context.Context, r *store.Resolver, uri string, cache *Cache, unpinned bool) (*directory, error) {
-	b, key, err := r.Resolve(ctx, uri)
+func (b *building) scanDirectory(ctx context.Context, uri string) (*directory, error) {
+	bucket, key, err := b.r.Resolve(ctx, uri)
 	if err != nil {
 		return nil, err
 	}
 	if key != "" {
-		if a, err := b.Attributes(ctx, key); err == nil {
+		if a, err := bucket.Attributes(ctx, key); err == nil {
 			return nil, errkind.Errorf(errkind.Invalid, "%s is a file of %d bytes, but no tar shard: those are named %s", uri, a.Size, tarSuffixes)
 		}
 		key += "/"
 	}
-	d := &directory{uri: uri, prefix: key, cache: cache, unpinned: unpinned}
-	if err := b.List(ctx, key, d.add); err != nil {
+	d := &directory{uri: uri, prefix: key, cache: b.cache, unpinned: b.opts.Unpinned, progress: &b.progress}
+	if err := bucket.List(ctx, key, d.add); err != nil {
 		return nil, fmt.Errorf("listing %s: %w", uri, err)
 	}
 	if err := d.closeClass(); err != nil {
@@ -122,8 +125,18 @@ func (d *directory) addImage(s *folderShard, rel, ext string, a store.Attributes
 	if a.Pin == "" && !d.unpinned {
 		return unpinnedError(d.uri + "/" + strings.TrimPrefix(a.Key, d.prefix))
 	}
-	return addImage(s.builder, rel, ext, a)
+	if err := addImage(s.builder, rel, ext, a); err != nil {
+		return err
+	}
+	if n := s.builder.NumSamples(); n%reportEvery == 0 {
+		d.progress.add(0, reportEvery, s.builder.DataBytes()-s.reported)
+		s.reported = s.builder.DataBytes()
+	}
+	return nil
 }
+
+// reportEvery is the number of images after which a listing shows that it lives.
+const reportEvery = 10_000
 
 func addImage(b *index.Builder, rel, ext string, a store.Attributes) error {
 	return b.Add(rel, []index.Field{{Name: ext, Length: a.Size, Pin: a.Pin}})
@@ -177,6 +190,7 @@ func (d *directory) closeShard(s *folderShard, uri string) error {
 	hash := index.Hash(raw)
 	l.pin = hex.EncodeToString(hash[:])
 	s.shard = shardOf(l, raw, s.builder.NumSamples(), data)
+	d.progress.add(1, s.builder.NumSamples()%reportEvery, data-s.reported)
 	s.builder = nil
 	return d.cache.putIndex(uri, l.pin, raw, true)
 }

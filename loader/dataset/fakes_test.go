@@ -19,6 +19,11 @@ func resolverOf(t *testing.T, b store.Bucket) *store.Resolver {
 	return r
 }
 
+// plain is a bucket without the optional interfaces.
+type plain struct {
+	store.Bucket
+}
+
 // unpinned is a bucket of a store that knows no versions. It has none of the optional interfaces.
 type unpinned struct {
 	store.Bucket

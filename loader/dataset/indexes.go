@@ -17,11 +17,7 @@ func (d *Dataset) index(ctx context.Context, shard int) (*index.Index, error) {
 		d.stats.indexLoads.Add(1)
 		folder := d.manifest.Format == FormatFolder
 		if !folder { // The files of a folder have their own pins.
-			o, err := openObject(ctx, d.resolver, s.URI, s.Pin, s.Size)
-			if err != nil {
-				return nil, err
-			}
-			if err := o.verify(ctx); err != nil {
+			if err := d.verifyOnce(ctx, s); err != nil {
 				return nil, err
 			}
 		}
@@ -37,6 +33,16 @@ func (d *Dataset) index(ctx context.Context, shard int) (*index.Index, error) {
 		}
 		return x, nil
 	})
+}
+
+// verifyOnce looks up a shard's version when it is opened, unless reading it proves the version anyway:
+// that would be one more request for each shard.
+func (d *Dataset) verifyOnce(ctx context.Context, s *Shard) error {
+	o, err := openObject(ctx, d.resolver, s.URI, s.Pin, s.Size)
+	if err != nil || o.checksPins() || compressionOf(s.URI) != plainTar {
+		return err
+	}
+	return o.verify(ctx)
 }
 
 // rebuild makes the index of a shard again, and compares it with the manifest's.

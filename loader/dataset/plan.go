@@ -82,7 +82,7 @@ func (d *Dataset) plan(ctx context.Context, p *shardPlan, ordinals []int64, samp
 	}
 	wanted := make([]bool, len(x.Names()))
 	for i, name := range x.Names() {
-		wanted[i] = want == nil || want(name)
+		wanted[i] = want(name)
 	}
 	if d.manifest.Format == FormatFolder {
 		d.planFolder(p, x, o, wanted, ordinals, samples, want)
@@ -145,7 +145,7 @@ func (d *Dataset) planFolder(p *shardPlan, x *index.Index, dir object, wanted []
 			continue
 		}
 		for _, made := range []struct{ name, text string }{{fieldCls, strconv.Itoa(p.shard)}, {fieldClass, d.manifest.Classes[p.shard]}} {
-			if want == nil || want(made.name) {
+			if want(made.name) {
 				sample.Fields = append(sample.Fields, Field{Name: made.name, Data: []byte(made.text), Length: int64(len(made.text))})
 			}
 		}

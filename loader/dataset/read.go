@@ -23,6 +23,7 @@ func (d *Dataset) Read(ctx context.Context, ordinals []int64, want func(field st
 	if err != nil {
 		return nil, func() {}, err
 	}
+	want = serial(want)
 	samples = make([]Sample, len(ordinals))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(d.opts.Concurrency)
@@ -45,6 +46,19 @@ func (d *Dataset) Read(ctx context.Context, ordinals []int64, want func(field st
 	}
 	var once sync.Once
 	return samples, func() { once.Do(func() { d.free(arena) }) }, nil
+}
+
+// serial asks want from one goroutine at a time; shards are planned by several.
+func serial(want func(string) bool) func(string) bool {
+	if want == nil {
+		return func(string) bool { return true }
+	}
+	var mu sync.Mutex
+	return func(name string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return want(name)
+	}
 }
 
 // maxPooled is the largest arena that is kept for the next read: one huge read must not hold memory for ever.

@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/loader/dataset"
 	"github.com/millrace/millrace/loader/dataset/datasettest"
+	"github.com/millrace/millrace/loader/store/faultstore"
 	"github.com/millrace/millrace/loader/store/memstore"
 )
 
@@ -336,6 +337,48 @@ func TestCompressedShardsReadLikePlainOnes(t *testing.T) {
 	}
 }
 
+// With room for one decompressed shard, readers of all three wait for each other and all come through.
+func TestReadersShareScarceDisk(t *testing.T) {
+	set, m := compressedSet(t)
+	var largest int64
+	for i := 0; i < 30; i += 10 {
+		largest = max(largest, int64(len(datasettest.Tar(t, set.Samples[i:i+10]...))))
+	}
+	d := datasettest.Open(t, m, set.Resolver, nil, dataset.OpenOptions{SpillBytes: largest, SpillDir: t.TempDir()})
+	var wg sync.WaitGroup
+	for i := range 6 {
+		wg.Go(func() {
+			ordinals := []int64{int64(i), int64(i) + 10, int64(i) + 20}
+			samples, release, err := d.Read(t.Context(), ordinals, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for j, s := range samples {
+				if f, _ := s.Field("bin"); !bytes.Equal(f.Data, set.Samples[ordinals[j]].Members[0].Data) {
+					t.Errorf("sample %d has other bytes", ordinals[j])
+				}
+			}
+			release()
+		})
+	}
+	wg.Wait()
+	if held := d.Stats().SpillBytes; held > largest {
+		t.Errorf("%d bytes of disk are held, more than %d", held, largest)
+	}
+}
+
+func TestACompressedShardThatChangedIsRefused(t *testing.T) {
+	set, m := compressedSet(t)
+	set.Store.Put("b.tgz", compress(t, "gz", datasettest.Tar(t, set.Samples[10:20]...)))
+	cache := newCache(t)
+	d := datasettest.Open(t, m, set.Resolver, cache, dataset.OpenOptions{SpillDir: t.TempDir()})
+	if _, _, err := d.Read(t.Context(), []int64{12}, nil); errkind.Of(err) != errkind.Conflict || !strings.Contains(err.Error(), "b.tgz changed since it was indexed") {
+		t.Errorf("Read: %v, want Conflict with the shard's name", err)
+	}
+	datasettest.Check(t, read(t, d, []int64{2}, nil), []int64{2}, set.Samples)
+}
+
 func TestACompressedShardBeyondTheDiskLimitIsRefused(t *testing.T) {
 	set, m := compressedSet(t)
 	d := datasettest.Open(t, m, set.Resolver, nil, dataset.OpenOptions{SpillBytes: 1000})
@@ -352,6 +395,45 @@ func TestOneReadIsBounded(t *testing.T) {
 		t.Errorf("Read of everything: %v, want Exhausted", err)
 	}
 	read(t, d, []int64{3}, nil)
+}
+
+// A store that can't check versions while it reads is asked for them when a shard is opened.
+func TestPlainStoresAreCheckedWhenAShardIsOpened(t *testing.T) {
+	set := datasettest.Synthetic(t, 20, 10)
+	m := set.Build(t)
+	r := resolverOf(t, plain{set.Store})
+	datasettest.Check(t, read(t, datasettest.Open(t, m, r, nil, dataset.OpenOptions{}), upTo(20), nil), upTo(20), set.Samples)
+	set.Store.Put("train-000001.tar", datasettest.Tar(t, set.Samples[10:20]...))
+	d := datasettest.Open(t, m, r, nil, dataset.OpenOptions{})
+	if _, _, err := d.Read(t.Context(), []int64{15}, nil); errkind.Of(err) != errkind.Conflict {
+		t.Errorf("Read: %v, want Conflict", err)
+	}
+}
+
+// Whatever the store does, a read gives the written bytes or the store's error.
+func TestReadUnderFaultsIsExactOrFails(t *testing.T) {
+	set := datasettest.Synthetic(t, 60, 10)
+	m, exact, failed := set.Build(t), 0, 0
+	for seed := range uint64(40) {
+		b := faultstore.New(set.Store, seed, nil,
+			faultstore.Rule{Probability: 0.05, Effect: faultstore.Effect{Err: errkind.Unavailable}},
+			faultstore.Rule{Op: faultstore.ReadRange, Probability: 0.02, Effect: faultstore.Effect{Short: true}},
+			faultstore.Rule{Op: faultstore.Attributes, Probability: 0.02, Effect: faultstore.Effect{Gone: true}})
+		d := datasettest.Open(t, m, resolverOf(t, b), nil, dataset.OpenOptions{})
+		for range 5 {
+			samples, release, err := d.Read(t.Context(), upTo(60), nil)
+			if err == nil {
+				exact++
+				datasettest.Check(t, samples, upTo(60), set.Samples)
+			} else if failed++; !strings.Contains(err.Error(), "train-") || errkind.Of(err) == errkind.Unknown {
+				t.Errorf("%v (%v) does not say of which kind and object it is", err, errkind.Of(err))
+			}
+			release()
+		}
+	}
+	if exact == 0 || failed == 0 {
+		t.Errorf("%d reads were exact, %d failed: the faults prove nothing", exact, failed)
+	}
 }
 
 func TestReadEndsWithItsContext(t *testing.T) {

@@ -145,7 +145,7 @@ func lookupByListing(ctx context.Context, r *store.Resolver, uris []string, all 
 	}
 	for _, g := range groups {
 		err, others := errListingTooLong, 0
-		if len(g.keys) >= listingPays && strings.Contains(g.prefix, "/") {
+		if len(g.keys) >= listingPays && g.prefix != "" {
 			err = g.bucket.List(ctx, g.prefix, func(a store.Attributes) error {
 				if i, ok := g.keys[a.Key]; ok {
 					all[i], known[i] = listed{uri: uris[i], size: a.Size, pin: a.Pin}, true
