@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,54 @@ from fake_sidecar import FakeSidecar
 
 import millrace as mr
 from millrace._process import PROCESS
+
+
+class Script:
+    """A Python process that runs some lines with the fake binary at hand."""
+
+    def __init__(self, fake_binary: str, tmp_path: Path) -> None:
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("MILLRACE", "TORCHELASTIC"))}
+        self.env |= {"MILLRACE_BIN": fake_binary, "XDG_RUNTIME_DIR": str(tmp_path)}
+        self.sockets = tmp_path / f"millrace-{os.getuid()}"
+        self.running: list[subprocess.Popen[str]] = []
+
+    def start(self, text: str, **env: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-X", "dev", "-W", "error", "-c", textwrap.dedent(text)],
+            env=self.env | env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.running.append(process)
+        return process
+
+    def run(self, text: str, **env: str) -> str:
+        output, errors = self.start(text, **env).communicate(timeout=60)
+        assert self.running[-1].returncode == 0, errors
+        assert errors == ""
+        return output
+
+    def left(self) -> list[str]:
+        """Processes that still serve a socket of ours."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if entry.name.isdigit() and str(self.sockets) in line:
+                found.append(line)
+        return found
+
+
+@pytest.fixture
+def script(fake_binary, tmp_path):
+    made = Script(fake_binary, tmp_path)
+    yield made
+    for process in made.running:
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 
+import numpy as np
 import pytest
 from fake_sidecar import FakeSidecar
 from hypothesis import HealthCheck, given, settings
@@ -34,7 +35,7 @@ class Run:
             while steps > 0:
                 for parts in itertools.islice(zip(*map(iter, ranks), strict=True), steps):
                     steps -= 1
-                    columns = [b"".join(p[name].tobytes() for p in parts) for name in ("image", "label")]
+                    columns = [b"".join(np.asarray(p[name]).tobytes() for p in parts) for name in ("image", "label")]
                     self.seen.append(hashlib.sha256(b"".join(columns)).hexdigest()[:8])
             states = [each.state_dict() for each in ranks]
             assert all(state == states[0] for state in states)

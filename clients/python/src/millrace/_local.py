@@ -65,6 +65,7 @@ class LocalSidecar:
             if self._process is not None and self._process.poll() is None:
                 return
             self._ready = False
+            self._close_files()
             command = [find_binary(self._env), "local", "--socket", self.path]
             command += ["--idle-exit", _IDLE_EXIT] if self._shared else ["--watch-stdin"]
             self._log = tempfile.TemporaryFile()
@@ -112,9 +113,8 @@ class LocalSidecar:
         process, self._process = self._process, None
         if process is None:
             return
-        if process.stdout is not None:
-            process.stdout.close()
         if self._shared:
+            self._close_files(process)
             # It outlives this process on purpose; a warning that a child was left would be wrong.
             process.returncode = process.poll() or 0
             return
@@ -128,8 +128,7 @@ class LocalSidecar:
             except subprocess.TimeoutExpired:
                 signal()
         process.wait()
-        if self._log is not None:
-            self._log.close()
+        self._close_files(process)
         with contextlib.suppress(OSError):
             os.unlink(self.path)
 
@@ -142,6 +141,15 @@ class LocalSidecar:
             os.dup2(null, process.stdin.fileno(), inheritable=False)
             os.close(null)
         self._starts_it = False
+
+    def _close_files(self, process: subprocess.Popen[bytes] | None = None) -> None:
+        process = process or self._process
+        pipes = (process.stdout, process.stdin) if process is not None else ()
+        for file in (self._log, *pipes):
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.close()
+        self._log = None
 
     def _first_line(self, process: subprocess.Popen[bytes]) -> str:
         if process.stdout is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from millrace.errors import MillraceError
-from millrace.loader import DataLoader, EpochClock
+from millrace.loader import NOT_YET_KNOWN, DataLoader, EpochClock
 
 __all__ = ["StreamingDataset"]
 
@@ -58,8 +58,24 @@ class StreamingDataset:
         return iter(self._loader)
 
     def __len__(self) -> int:
-        """Batches of one rank in an epoch. It connects, so ask after worker processes were started, or not at all."""
-        return len(self._loader)
+        """Batches of one rank in an epoch, once an epoch has begun in any process.
+
+        It does not connect, as ``len(millrace.DataLoader)`` does: ``list``, ``tqdm`` and others ask for a length by the way,
+        and worker processes could not be forked from a process that has connected.
+
+        Raises
+        ------
+        TypeError
+            Before that, or when nobody can know.
+        """
+        length = self._loader._clock.length
+        if length == NOT_YET_KNOWN:
+            raise TypeError(
+                "the length of this dataset is not known before its first batch; millrace.DataLoader knows it at once"
+            )
+        if length < 0:
+            return len(self._loader)
+        return length
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration.
@@ -132,7 +148,7 @@ class _SharedClock(EpochClock):
     def __init__(self) -> None:
         import torch
 
-        self._values = torch.tensor([-1, 0, 0], dtype=torch.int64).share_memory_()
+        self._values = torch.tensor([-1, 0, 0, NOT_YET_KNOWN], dtype=torch.int64).share_memory_()
 
     @property
     def asked(self) -> int:
@@ -160,3 +176,12 @@ class _SharedClock(EpochClock):
     @loads_applied.setter
     def loads_applied(self, value: int) -> None:
         self._values[2] = value
+
+    @property
+    def length(self) -> int:
+        """Batches of one rank in an epoch, or why there is no such number."""
+        return int(self._values[3])
+
+    @length.setter
+    def length(self, value: int) -> None:
+        self._values[3] = value

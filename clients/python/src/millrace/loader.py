@@ -27,6 +27,10 @@ __all__ = ["DataLoader", "Stats"]
 
 _STATE_KEY = "millrace"
 _NEVER = -1
+UNKNOWABLE = -1
+"""Length of an epoch whose rows cannot be counted beforehand."""
+NOT_YET_KNOWN = -2
+"""Length of an epoch before a session was opened."""
 
 
 @dataclass(frozen=True)
@@ -233,13 +237,13 @@ class DataLoader:
             When nobody can know, because the recipe may drop or add rows.
         """
         self._check_open()
-        opened = self._ensure_session().opened
-        if opened.steps < 0:
+        self._ensure_session()
+        if self._clock.length < 0:
             raise TypeError(
                 "the length of this loader is unknown, since its recipe may drop or add rows (a filter, on_error='skip'): "
                 "iterate without len(), or leave such operators out"
             )
-        return opened.steps * self._split()[2]
+        return self._clock.length
 
     def __bool__(self) -> bool:
         return True
@@ -403,6 +407,8 @@ class DataLoader:
             )
             endpoint = self._endpoint or os.environ.get("MILLRACE_ENDPOINT") or None
             self._session = Session(endpoint, request, os.environ, explicit_ranks=self._rank_arguments[0] is not None)
+            steps = self._session.opened.steps
+            self._clock.length = UNKNOWABLE if steps < 0 else steps * accumulation
         return self._session
 
     def _begin_at(self, session: Session) -> Position:
@@ -539,6 +545,7 @@ class EpochClock:
         self.asked = _NEVER
         self.next_epoch = 0
         self.loads_applied = 0
+        self.length = NOT_YET_KNOWN
 
 
 class EpochSetter:
