@@ -2,9 +2,9 @@ package op
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/internal/nearest"
 )
 
 // builders is the list of operators, by name in a recipe.
@@ -33,11 +33,7 @@ func Build(name string, index int, params map[string]any) (Operator, error) {
 	}
 	build, ok := builders()[name]
 	if !ok {
-		hint := didYouMean(name, Names())
-		if hint == "" {
-			hint = "; known are " + strings.Join(Names(), ", ")
-		}
-		return nil, errkind.Errorf(errkind.Invalid, "unknown operator %q%s", name, hint)
+		return nil, errkind.Errorf(errkind.Invalid, "unknown operator %q%s", name, nearest.Hint(name, Names()))
 	}
 	return build(index, newArgs(name, params))
 }

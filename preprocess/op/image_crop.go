@@ -18,7 +18,7 @@ func (a *args) filter() (imagekernel.Filter, imagekernel.Order) {
 	filter := imagekernel.Bilinear
 	for i, n := range filterNames {
 		if n == name {
-			filter = imagekernel.Filter(i) //nolint:gosec // An index of a short array.
+			filter = imagekernel.Filter(i)
 		}
 	}
 	if !a.boolean("antialias", true) && filter != imagekernel.Nearest {
@@ -70,6 +70,9 @@ func (p *centerCrop) output(field string, in imageType) (imageType, error) {
 func (t imageType) sized(operator, field string, h, w int) (imageType, error) {
 	if err := t.needRaw(operator, field); err != nil {
 		return imageType{}, err
+	}
+	if err := checkPixels(w, h); err != nil {
+		return imageType{}, errkind.Errorf(errkind.Invalid, "%s: field %q: %w", operator, field, err)
 	}
 	t.h, t.w = int64(h), int64(w)
 	return t, nil

@@ -26,12 +26,18 @@ type part interface {
 type imageOp struct {
 	field string
 	parts []part
+	// name is that of Info.
+	name string
 	// kernels holds idle *imagekernel.Kernel with their scratch memory.
 	kernels *sync.Pool
 }
 
 func newImageOp(field string, parts ...part) *imageOp {
-	return &imageOp{field: field, parts: parts, kernels: &sync.Pool{}}
+	names := make([]string, len(parts))
+	for i, p := range parts {
+		names[i] = p.info().Name
+	}
+	return &imageOp{field: field, parts: parts, name: strings.Join(names, "+"), kernels: &sync.Pool{}}
 }
 
 // Info lists the parts, when there are several, under the parameter "operators".
@@ -39,19 +45,15 @@ func (o *imageOp) Info() Info {
 	if len(o.parts) == 1 {
 		return o.parts[0].info()
 	}
-	names := make([]string, len(o.parts))
 	list := make([]any, len(o.parts))
 	version := 0
 	for i, p := range o.parts {
 		info := p.info()
-		names[i] = info.Name
 		version = max(version, info.Version)
 		list[i] = map[string]any{"name": info.Name, "version": int64(info.Version), "params": info.Params, "index": int64(p.index())}
 	}
-	return cpuInfo(strings.Join(names, "+"), version, map[string]any{"field": o.field, "operators": list})
+	return cpuInfo(o.name, version, map[string]any{"field": o.field, "operators": list})
 }
-
-func (o *imageOp) name() string { return o.Info().Name }
 
 // Schema follows the field's type through the parts.
 func (o *imageOp) Schema(in Schema) (Schema, error) {
@@ -83,14 +85,14 @@ func (o *imageOp) output(t imageType) (imageType, error) {
 
 // Apply runs the parts on every row.
 func (o *imageOp) Apply(ctx context.Context, env *Env, in *Batch, emit func(*Batch) error) error {
-	at, err := in.column(o.name(), o.field)
+	at, err := in.column(o.name, o.field)
 	if err != nil {
 		return err
 	}
 	column := &in.Columns[at]
 	t, ok := imageTypeOf(column.Field)
 	if !ok {
-		return errkind.Errorf(errkind.Internal, "%s: column %q is %s", o.name(), o.field, column.Field)
+		return errkind.Errorf(errkind.Internal, "%s: column %q is %s", o.name, o.field, column.Field)
 	}
 	target, err := o.output(t)
 	if err != nil {
@@ -120,6 +122,7 @@ func (o *imageOp) rows(ctx context.Context, env *Env, in *Batch, at int, out *Co
 		kernel = imagekernel.New(imagekernel.DefaultLimits())
 	}
 	defer o.kernels.Put(kernel)
+	kernel.Scalar(env.Scalar)
 	r := imageRun{kernel: kernel, env: env, target: target}
 	r.element = toneOf(o.parts).element(target.dtype, int(target.channels), &r.table)
 	for row := range in.NumRows {
@@ -139,6 +142,9 @@ func (o *imageOp) row(r *imageRun, in *Batch, at int, out *Column, row int) (str
 	for _, p := range o.parts {
 		r.draws = rng.Key{Seed: r.env.Seed, Epoch: r.env.Epoch, Sample: in.Samples[row], Op: uint32(p.index())}.Source() //nolint:gosec // Build checks that the index is small and not negative.
 		if err := p.apply(r); err != nil {
+			if r.badSource {
+				p = o.parts[0]
+			}
 			return p.info().Name, err
 		}
 	}

@@ -47,17 +47,11 @@ func buildResize(index int, a *args) (Operator, error) {
 }
 
 func (p *resize) output(field string, in imageType) (imageType, error) {
-	if p.h > 0 {
-		return in.sized(p.name, field, p.h, p.w)
-	}
-	if err := in.needRaw(p.name, field); err != nil {
-		return imageType{}, err
-	}
-	if in.fixed() {
+	if p.h > 0 || in.raw() && in.fixed() {
 		w, h := p.target(int(in.w), int(in.h))
-		in.w, in.h = int64(w), int64(h)
+		return in.sized(p.name, field, h, w)
 	}
-	return in, nil
+	return in, in.needRaw(p.name, field)
 }
 
 func (p *resize) apply(r *imageRun) error {

@@ -15,6 +15,8 @@ type imageRun struct {
 	target imageType
 	// draws is the random source of the present part.
 	draws rng.Source
+	// badSource says that an error came up in reading the source, not in the present part.
+	badSource bool
 	// encoded is the file, until decode_image.
 	encoded []byte
 
@@ -39,7 +41,7 @@ type imageRun struct {
 
 // reset starts with row i of c.
 func (r *imageRun) reset(c *Column, i int) {
-	r.encoded = nil
+	r.encoded, r.badSource = nil, false
 	r.job = imagekernel.Job{}
 	switch c.Kind {
 	case KindBytes, KindText:
@@ -138,6 +140,7 @@ func (r *imageRun) flush() error {
 	c := int(r.target.channels)
 	buf := r.buffer(w * h * c)
 	if err := r.run(buf, c, false, imagekernel.Uint8); err != nil {
+		r.badSource = true
 		return err
 	}
 	r.source(buf, w, h, c)

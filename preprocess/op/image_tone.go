@@ -37,7 +37,7 @@ func (t tone) element(d DType, channels int, table *imagekernel.Table) imagekern
 	}
 	for c := range channels {
 		for v := range 256 {
-			table[c][v] = floatBits(d, t.value(c, uint8(v))) //nolint:gosec // Below 256.
+			table[c][v] = floatBits(d, t.value(c, uint8(v)))
 		}
 	}
 	if d == DTypeFloat32 {
@@ -61,7 +61,7 @@ func floatBits(d DType, x float32) uint32 {
 
 // float16Bits rounds the float32 of these bits to binary16.
 func float16Bits(bits uint32) uint16 {
-	sign := uint16(bits >> 16 & 0x8000) //nolint:gosec // One bit.
+	sign := uint16(bits >> 16 & 0x8000)
 	bits &= 0x7FFFFFFF
 	const least, infinity = 0x38800000, 0x47800000 // 2^-14 and 2^16 as float32.
 	switch {
@@ -74,7 +74,7 @@ func float16Bits(bits uint32) uint16 {
 		half := math.Float32frombits(bits) + 0.5
 		return sign | uint16(math.Float32bits(half)-math.Float32bits(0.5)) //nolint:gosec // At most 0x400.
 	}
-	return sign | uint16((bits-0x38000000+0xFFF+bits>>13&1)>>13) //nolint:gosec // At most 0x7C00.
+	return sign | uint16((bits-0x38000000+0xFFF+bits>>13&1)>>13)
 }
 
 // normalize is torchvision's Normalize; on uint8 pixels it is ToTensor and Normalize.

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/internal/nearest"
 )
 
 // labelOp reads a number or text from a field of text or JSON into a column of its own.
@@ -186,11 +189,7 @@ func jsonChild(value json.RawMessage, key string) (json.RawMessage, error) {
 	}
 	child, ok := object[key]
 	if !ok {
-		names := make([]string, 0, len(object))
-		for name := range object {
-			names = append(names, name)
-		}
-		return nil, errkind.Errorf(errkind.BadData, "no member %q%s", key, didYouMean(key, names))
+		return nil, errkind.Errorf(errkind.BadData, "no member %q%s", key, nearest.Hint(key, slices.Collect(maps.Keys(object))))
 	}
 	return child, nil
 }

@@ -11,6 +11,8 @@ import "context"
 type Env struct {
 	// Seed and Epoch are two parts of each sample's random key.
 	Seed, Epoch uint64
+	// Scalar runs image kernels without vector instructions. The bytes are the same.
+	Scalar bool
 	// Alloc returns n zeroed or dirty bytes aligned to 64. The bytes belong to the batch that the operator emits.
 	// Nil means the Go heap.
 	Alloc func(n int) []byte
@@ -22,7 +24,7 @@ type Info struct {
 	Name string
 	// Version changes whenever the operator's output bytes change for equal input.
 	Version int
-	// Params holds int64, float64, string, bool, []any and map[string]any only.
+	// Params holds nil, int64, float64, string, bool, []any and map[string]any only.
 	Params map[string]any
 	// Resources names what one run of the operator occupies, for example {"cpu": 1}.
 	Resources map[string]int

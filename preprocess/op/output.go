@@ -240,7 +240,7 @@ func (c *Column) putInt(row int, n int64) error {
 		binary.LittleEndian.PutUint32(c.Tensor[4*row:], uint32(n)) //nolint:gosec // The bits of an int32.
 		return nil
 	}
-	c.Tensor[row] = byte(n)
+	c.Tensor[row] = byte(n) //nolint:gosec // Checked above.
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/internal/nearest"
 )
 
 // args reads an operator's parameters, remembers the first error and collects the canonical form.
@@ -32,11 +33,7 @@ func (a *args) done() error {
 	}
 	if len(unknown) > 0 {
 		slices.Sort(unknown)
-		hint := didYouMean(unknown[0], a.known)
-		if hint == "" {
-			hint = "; it takes " + strings.Join(a.known, ", ")
-		}
-		return errkind.Errorf(errkind.Invalid, "unknown parameter %q of %s%s", unknown[0], a.operator, hint)
+		return errkind.Errorf(errkind.Invalid, "unknown parameter %q of %s%s", unknown[0], a.operator, nearest.Hint(unknown[0], a.known))
 	}
 	return a.err
 }
@@ -96,7 +93,7 @@ func (a *args) text(name, def string, allowed ...string) string {
 		}
 		s = given
 		if len(allowed) > 0 && !slices.Contains(allowed, s) && a.err == nil {
-			a.err = errkind.Errorf(errkind.Invalid, "parameter %q of %s must be one of %s, not %s%s", name, a.operator, strings.Join(allowed, ", "), show(v), didYouMean(s, allowed))
+			a.err = errkind.Errorf(errkind.Invalid, "parameter %q of %s can't be %s%s", name, a.operator, show(v), nearest.Hint(s, allowed))
 		}
 	}
 	a.canon[name] = s

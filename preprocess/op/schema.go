@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/internal/nearest"
 )
 
 // Kind says how a column holds its values.
@@ -14,17 +15,17 @@ type Kind uint8
 const (
 	// KindInvalid is the zero Kind.
 	KindInvalid Kind = iota
-	// KindBytes: opaque bytes per row, encoded media for example, in Column.Bytes.
+	// KindBytes is opaque bytes per row, encoded media for example, in Column.Bytes.
 	KindBytes
-	// KindText: UTF-8 per row, in Column.Bytes.
+	// KindText is UTF-8 per row, in Column.Bytes.
 	KindText
-	// KindTensor: a tensor of one fixed shape per row, in Column.Tensor.
+	// KindTensor is a tensor of one fixed shape per row, in Column.Tensor.
 	KindTensor
-	// KindImage: an H×W×C uint8 image of its own size per row, in Column.Images.
+	// KindImage is an H×W×C uint8 image of its own size per row, in Column.Images.
 	KindImage
-	// KindInt64: one integer per row, in Column.Ints.
+	// KindInt64 is one integer per row, in Column.Ints.
 	KindInt64
-	// KindFloat64: one number per row, in Column.Floats.
+	// KindFloat64 is one number per row, in Column.Floats.
 	KindFloat64
 )
 
@@ -93,7 +94,7 @@ func ParseDType(name string) (DType, error) {
 		}
 		names = append(names, t.name)
 	}
-	return DTypeNone, errkind.Errorf(errkind.Invalid, "unknown dtype %q%s: it is one of %s", name, didYouMean(name, names), strings.Join(names, ", "))
+	return DTypeNone, errkind.Errorf(errkind.Invalid, "unknown dtype %q%s", name, nearest.Hint(name, names))
 }
 
 // Field is the name and type of a column.
@@ -166,7 +167,7 @@ func (s Schema) Lookup(operator, name string) (int, error) {
 	if i := s.Index(name); i >= 0 {
 		return i, nil
 	}
-	return -1, errkind.Errorf(errkind.Invalid, "%s: no field %q%s; the fields here are %s", operator, name, didYouMean(name, s.Names()), strings.Join(s.Names(), ", "))
+	return -1, errkind.Errorf(errkind.Invalid, "%s: no field %q%s", operator, name, nearest.Hint(name, s.Names()))
 }
 
 // with is s with field i replaced by f, or with f at the end when i is -1. s itself is left alone.

@@ -14,9 +14,7 @@ package imagekernel
 import "C"
 
 import (
-	"os"
 	"runtime"
-	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
@@ -27,14 +25,9 @@ import (
 // Exact says whether JPEG pixels are libjpeg-turbo's.
 const Exact = true
 
-// vector says whether the vector loops run: where the CPU has them, unless MILLRACE_SIMD=scalar. Both give the same bytes.
-var vector = sync.OnceValue(func() bool {
-	return cpu.X86.HasAVX2 && os.Getenv("MILLRACE_SIMD") != "scalar"
-})
-
 // engine runs jobs in C.
 type engine struct {
-	vector  bool
+	scalar  bool
 	memory  *memory
 	cleanup runtime.Cleanup
 }
@@ -49,7 +42,6 @@ type memory struct {
 const keptScratch = 32 << 20
 
 func (e *engine) open() {
-	e.vector = vector()
 	e.memory = &memory{}
 	e.cleanup = runtime.AddCleanup(e, func(m *memory) { m.free() }, e.memory)
 }
@@ -84,7 +76,7 @@ func (e *engine) run(k *Kernel, job *Job, visible Rect) error {
 	for c, v := range job.Fill {
 		j.fill[c] = C.uint8_t(v)
 	}
-	j.avx2 = truth(e.vector)
+	j.avx2 = truth(cpu.X86.HasAVX2 && !e.scalar)
 	j.max_scans, j.max_multiscan_pixels = C.int32_t(k.limits.Scans), C.int64_t(k.limits.ProgressivePixels)
 
 	var table *C.uint32_t

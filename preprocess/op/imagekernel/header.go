@@ -31,7 +31,7 @@ type Header struct {
 	Progressive bool
 	// Orientation is EXIF's, 1 (upright) to 8.
 	Orientation int
-	// Ended says that a JPEG has its end marker.
+	// Ended says that the file has its end marker.
 	Ended bool
 }
 
@@ -162,9 +162,9 @@ func (h *Header) frame(marker byte, segment []byte) error {
 	return nil
 }
 
-// probePNG reads IHDR and looks for an eXIf chunk.
+// probePNG reads IHDR and walks the chunks.
 func probePNG(data []byte) (Header, error) {
-	h := Header{Format: FormatPNG, Orientation: 1, Ended: true}
+	h := Header{Format: FormatPNG, Orientation: 1}
 	const ihdr = 8 + 8 + 13
 	if len(data) < ihdr || string(data[12:16]) != "IHDR" {
 		return h, truncatedHeader("PNG")
@@ -179,10 +179,13 @@ func probePNG(data []byte) (Header, error) {
 		if size > len(data)-at-12 {
 			break
 		}
-		if string(data[at+4:at+8]) == "eXIf" {
+		switch string(data[at+4 : at+8]) {
+		case "eXIf":
 			if o := exifOrientation(data[at+8 : at+8+size]); o != 0 {
 				h.Orientation = o
 			}
+		case "IEND":
+			h.Ended = true
 		}
 		at += size + 12
 	}

@@ -145,6 +145,9 @@ func New(limits Limits) *Kernel {
 	return k
 }
 
+// Scalar says whether jobs run without vector instructions, as they always do where the CPU has none. The bytes are the same.
+func (k *Kernel) Scalar(scalar bool) { k.engine.scalar = scalar }
+
 // Close frees the scratch memory. The Kernel may not be used again.
 func (k *Kernel) Close() { k.engine.close() }
 

@@ -11,5 +11,5 @@ func rgbOf(c color.Color) [3]byte {
 		return [3]byte{c.R, c.G, c.B}
 	}
 	r, g, b, _ := c.RGBA()
-	return [3]byte{byte(r >> 8), byte(g >> 8), byte(b >> 8)}
+	return [3]byte{byte(r >> 8), byte(g >> 8), byte(b >> 8)} //nolint:gosec // RGBA gives 16 bits.
 }

@@ -2,10 +2,8 @@ package imagekernel
 
 import (
 	"bytes"
-	"errors"
 	"image"
 	"image/png"
-	"io"
 
 	"github.com/millrace/millrace/internal/errkind"
 )
@@ -15,7 +13,7 @@ import (
 func DecodePNG(data []byte, h Header, buf []byte) ([]byte, error) {
 	decoded, err := png.Decode(bytes.NewReader(data))
 	if err != nil {
-		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		if !h.Ended {
 			return nil, errkind.Errorf(errkind.BadData, "truncated PNG")
 		}
 		return nil, errkind.Errorf(errkind.BadData, "damaged PNG: %w", err)

@@ -34,7 +34,7 @@ func expand(pix []byte, w, c int, r Rect) frame {
 func (f frame) toGray() {
 	for i := 0; i < len(f.pix); i += 4 {
 		p := f.pix[i : i+4]
-		v := byte((uint32(p[0])*19595 + uint32(p[1])*38470 + uint32(p[2])*7471 + 0x8000) >> 16)
+		v := byte((uint32(p[0])*19595 + uint32(p[1])*38470 + uint32(p[2])*7471 + 0x8000) >> 16) //nolint:gosec // The weights sum to 65,536.
 		put(p, v, v, v)
 	}
 }
@@ -85,7 +85,7 @@ func storedRect(orientation int, r Rect, w, h int) Rect {
 	return Rect{X: min(x0, x1), Y: min(y0, y1), W: max(x0, x1) - min(x0, x1) + 1, H: max(y0, y1) - min(y0, y1) + 1}
 }
 
-// finish resamples the crop (already cut out of the source) and writes the window.
+// finish resamples the part of the crop that the taps read and writes the window.
 func (k *Kernel) finish(job *Job, crop frame, visible Rect) {
 	if job.verticalFirst() {
 		crop = horizontal(vertical(crop, &k.yTaps, visible.H), &k.xTaps, visible.W)
@@ -178,7 +178,10 @@ func (job *Job) put(i, c int, v uint8) {
 // runPixels does a job whose source is decoded pixels of the whole stored image.
 func (k *Kernel) runPixels(job *Job, pix []byte, w, h, c int, visible Rect) {
 	orientation := job.orientation()
-	crop := expand(pix, w, c, storedRect(orientation, job.Crop, w, h)).upright(orientation)
+	xFrom, xTo := k.xTaps.rebase()
+	yFrom, yTo := k.yTaps.rebase()
+	read := Rect{X: job.Crop.X + int(xFrom), Y: job.Crop.Y + int(yFrom), W: int(xTo - xFrom), H: int(yTo - yFrom)}
+	crop := expand(pix, w, c, storedRect(orientation, read, w, h)).upright(orientation)
 	if job.Gray {
 		crop.toGray()
 	}

@@ -145,12 +145,12 @@ static void mr_jpeg_open(struct mr_source *s, const uint8_t *src, size_t len)
 
 	s->lead = s->x;
 	s->row_px = job->width;
-	// 16 columns to each side are more than upsampling needs, and keep narrow crops on its usual path.
-	enum { MARGIN = 16, LEAD_ROWS = 2 };
 	if (!mr_can_crop(jpeg))
 		return;
-	int left = s->x > MARGIN ? s->x - MARGIN : 0;
-	int right = s->x + s->w + MARGIN < job->width ? s->x + s->w + MARGIN : job->width;
+	// Upsampling needs a column to each side; narrow crops get more, which keeps them on its usual path.
+	int margin = s->w < 32 ? 16 : 2;
+	int left = s->x > margin ? s->x - margin : 0;
+	int right = s->x + s->w + margin < job->width ? s->x + s->w + margin : job->width;
 	if (right - left < job->width) {
 		JDIMENSION x = (JDIMENSION)left, w = (JDIMENSION)(right - left);
 		jpeg_crop_scanline(jpeg, &x, &w);

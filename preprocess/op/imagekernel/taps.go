@@ -90,8 +90,8 @@ func (t *taps) single(in, out, first, count int) {
 		if from >= in {
 			from, n = 0, 0
 		}
-		t.bounds[2*i], t.bounds[2*i+1] = int32(from), int32(n) //nolint:gosec // Both are below the limit on dimensions.
-		t.weights[i*t.stride] = int32(n) << precisionBits      //nolint:gosec // n is 0 or 1.
+		t.bounds[2*i], t.bounds[2*i+1] = int32(from), int32(n)
+		t.weights[i*t.stride] = int32(n) << precisionBits
 		at += scale
 	}
 }

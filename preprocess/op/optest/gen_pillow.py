@@ -1,7 +1,8 @@
 """Pillow as the oracle of the image operators.
 
     python gen_pillow.py generate testdata      writes small images and the hashes of what Pillow makes of them
-    python gen_pillow.py compare dump.txt     checks a dump of `go run ./preprocess/op/optest/dump` against Pillow
+    python gen_pillow.py compare dump.txt       checks a dump against Pillow; run in the folder of the Go test, after
+                                                MILLRACE_OPTEST_DUMP=dump.txt go test -run Dump ./preprocess/op/optest
 
 Needs pillow==13.* and numpy. Every case names an image, a mode, whether EXIF orientation is applied, and the steps
 [name, numbers...] taken on it; its hash is the first 12 hex digits of SHA-256 over height x width x channels bytes. Images whose name begins with "extra" were made by

@@ -54,11 +54,11 @@ func (c Case) String() string {
 	if c.Exif {
 		exif = "1"
 	}
-	line := c.Input + " " + mode + " " + exif
+	words := []string{c.Input, mode, exif}
 	for _, s := range c.Steps {
-		line += " " + s.String()
+		words = append(words, s.String())
 	}
-	return line + fmt.Sprintf(" = %dx%dx%d %s", c.Shape[0], c.Shape[1], c.Shape[2], c.Hash)
+	return fmt.Sprintf("%s = %dx%dx%d %s", strings.Join(words, " "), c.Shape[0], c.Shape[1], c.Shape[2], c.Hash)
 }
 
 // Hash is the hash of pixels as golden files hold it.

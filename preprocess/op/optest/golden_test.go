@@ -1,26 +1,24 @@
 package optest
 
 import (
-	"bufio"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/preprocess/op"
 	"github.com/millrace/millrace/preprocess/op/imagekernel"
 )
 
 // goldenCases are all lines of testdata/golden.txt.
 func goldenCases(t *testing.T) []Case {
 	t.Helper()
-	f, err := os.Open("testdata/golden.txt")
+	text, err := os.ReadFile("testdata/golden.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
 	var cases []Case
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		c, err := ParseCase(lines.Text())
+	for line := range strings.Lines(string(text)) {
+		c, err := ParseCase(strings.TrimSpace(line))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,17 +31,11 @@ func goldenCases(t *testing.T) []Case {
 }
 
 // inputs are all images of testdata by name.
-func inputs(t testing.TB) map[string][]byte {
+func inputs(t *testing.T) map[string][]byte {
 	t.Helper()
-	files, err := filepath.Glob("testdata/*.*g")
+	images, err := Images("testdata")
 	if err != nil {
 		t.Fatal(err)
-	}
-	images := map[string][]byte{}
-	for _, file := range files {
-		if images[filepath.Base(file)], err = os.ReadFile(file); err != nil {
-			t.Fatal(err)
-		}
 	}
 	return images
 }
@@ -83,4 +75,87 @@ func TestKernelEqualsPillow(t *testing.T) {
 	if ran < 200 {
 		t.Errorf("only %d cases", ran)
 	}
+}
+
+// torchvision says whether c is made of operators' steps alone, and the recipe that it amounts to.
+func torchvision(c Case) (recipe []map[string]any, ok bool) {
+	decode := map[string]any{"name": "decode_image", "mode": "rgb"}
+	if c.Gray {
+		decode["mode"] = "l"
+	}
+	if c.Exif {
+		decode["exif"] = "apply"
+	}
+	recipe = append(recipe, decode)
+	for _, s := range c.Steps {
+		switch s.Name {
+		case "resize_short":
+			step := map[string]any{"name": "resize", "size": s.Args[0], "interpolation": s.Filter}
+			if s.Args[1] > 0 {
+				step["max_size"] = s.Args[1]
+			}
+			recipe = append(recipe, step)
+		case "resize":
+			recipe = append(recipe, map[string]any{"name": "resize", "size": []any{s.Args[1], s.Args[0]}, "interpolation": s.Filter})
+		case "center_crop":
+			recipe = append(recipe, map[string]any{"name": "center_crop", "size": []any{s.Args[0], s.Args[1]}})
+		case "hflip":
+			recipe = append(recipe, map[string]any{"name": "random_horizontal_flip", "p": 1.0})
+		default:
+			return nil, false
+		}
+	}
+	return recipe, true
+}
+
+// Recipes of operators, fused and one by one, give Pillow's bytes.
+func TestOperatorsEqualPillow(t *testing.T) {
+	images := inputs(t)
+	ran := 0
+	for _, c := range goldenCases(t) {
+		recipe, ok := torchvision(c)
+		if !ok || !promised(c) {
+			continue
+		}
+		ran++
+		ops := make([]op.Operator, len(recipe))
+		for i, step := range recipe {
+			name, _ := step["name"].(string)
+			delete(step, "name")
+			step["field"] = "image"
+			var err error
+			if ops[i], err = op.Build(name, i, step); err != nil {
+				t.Fatalf("%s: %v", c, err)
+			}
+		}
+		for _, chain := range [][]op.Operator{ops, op.Fuse(ops)} {
+			pixels, shape := apply(t, chain, images[c.Input])
+			if got := Hash(pixels); got != c.Hash || shape != c.Shape {
+				t.Errorf("%s with %d operators: got %v %s", c, len(chain), shape, got)
+			}
+		}
+	}
+	if ran < 60 {
+		t.Errorf("only %d cases", ran)
+	}
+}
+
+// apply runs one encoded image through chain.
+func apply(t *testing.T, chain []op.Operator, data []byte) (pixels []byte, shape [3]int) {
+	t.Helper()
+	batch := &op.Batch{NumRows: 1, Samples: []uint64{7}, Columns: []op.Column{{Field: op.Field{Name: "image", Kind: op.KindBytes}, Bytes: [][]byte{data}}}}
+	for _, o := range chain {
+		err := o.Apply(t.Context(), &op.Env{}, batch, func(b *op.Batch) error {
+			batch = b
+			return b.Check()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := batch.Column("image")
+	if c.Kind == op.KindImage {
+		return c.Images[0].Pix, [3]int{c.Images[0].H, c.Images[0].W, c.Images[0].C}
+	}
+	return c.Tensor, [3]int{int(c.Shape[0]), int(c.Shape[1]), int(c.Shape[2])}
 }

@@ -1,0 +1,22 @@
+package optest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Images are the test images in folder by file name: every kind of JPEG and PNG that the operators read.
+func Images(folder string) (map[string][]byte, error) {
+	files, err := filepath.Glob(filepath.Join(folder, "*.*g"))
+	if err != nil {
+		return nil, err
+	}
+	images := make(map[string][]byte, len(files))
+	for _, file := range files {
+		if images[filepath.Base(file)], err = os.ReadFile(file); err != nil {
+			return nil, fmt.Errorf("reading a test image: %w", err)
+		}
+	}
+	return images, nil
+}
