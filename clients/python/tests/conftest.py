@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pytest
 from fake_sidecar import FakeSidecar
+from hypothesis import settings
 
 import millrace as mr
 from millrace._process import PROCESS
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("millrace", deadline=None)
+settings.load_profile("millrace")
 
 
 class Script:
@@ -54,12 +59,25 @@ class Script:
 
 
 @pytest.fixture
-def script(fake_binary, tmp_path):
-    made = Script(fake_binary, tmp_path)
-    yield made
-    for process in made.running:
-        process.kill()
-        process.communicate()
+def make_script(tmp_path):
+    """Make scripts that find a given binary; their processes end with the test."""
+    made = []
+
+    def make(binary: str) -> Script:
+        made.append(Script(binary, tmp_path))
+        return made[-1]
+
+    yield make
+    for each in made:
+        for process in each.running:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def script(make_script, fake_binary):
+    """Scripts that start the sidecar's double."""
+    return make_script(fake_binary)
 
 
 @pytest.fixture

@@ -222,30 +222,34 @@ class FakeSidecar(flight.FlightServerBase):
         writer.begin(schema)
         prefetch = max(1, member.job.request["settings"]["prefetch"])
         sent = acked = 0
-        for batch, header in self.batches(member, where, schema):
-            while sent - acked >= prefetch:
-                if (acked := self.acknowledged(reader)) < 0:
-                    return
-            if header == "stall":
-                while not context.is_cancelled():
-                    if self.hold.wait(0.02) and self.hold.is_set() and "release" in member.job.options:
-                        break
-                if context.is_cancelled():
-                    return
-                continue
-            writer.write_with_metadata(batch, pack_header(header))
-            sent += 1
-            self.most_ahead = max(self.most_ahead, sent - acked)
-            if header.last_part:
-                member.where = tuple(header.next)
-        # A stream that ended here could make the client's next acknowledgement fail and lose it what it has not read.
-        while "cut" not in member.job.options and 0 <= acked < sent:
+        refused = None
+        try:
+            for batch, header in self.batches(member, where, schema):
+                while sent - acked >= prefetch:
+                    if (acked := self.acknowledged(reader)) < 0:
+                        return
+                if header == "stall":
+                    while not context.is_cancelled():
+                        if self.hold.wait(0.02) and "release" in member.job.options:
+                            break
+                    continue
+                writer.write_with_metadata(batch, pack_header(header))
+                sent += 1
+                self.most_ahead = max(self.most_ahead, sent - acked)
+                if header.last_part:
+                    member.where = tuple(header.next)
+        except Refused as error:
+            refused = error
+        # A call that ended here could make the client's next acknowledgement fail, and lose it what it has not read.
+        while 0 <= acked < sent:
             acked = self.acknowledged(reader)
+        if refused is not None:
+            raise refused
 
     def acknowledged(self, reader) -> int:
         try:
             message = reader.read_chunk()
-        except StopIteration:
+        except (StopIteration, flight.FlightError, pa.ArrowException):
             return -1
         assert message.data is None
         self.acks.append(int.from_bytes(message.app_metadata.to_pybytes(), "little"))

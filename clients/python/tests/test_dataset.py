@@ -4,11 +4,10 @@ import json
 import pickle
 
 import pytest
+import torch.utils.data as torch_data
 from fake_sidecar import order
 
 import millrace as mr
-
-torch_data = pytest.importorskip("torch.utils.data", exc_type=ImportError)
 
 
 @pytest.fixture

@@ -142,7 +142,8 @@ def test_wrong_shapes_are_named(make, words):
 
 
 def test_numpy_numbers_are_numbers():
-    numpy = pytest.importorskip("numpy")
+    import numpy
+
     recipe = mr.Recipe("a").op("o", i=numpy.int64(3), f=numpy.float32(0.5), b=[numpy.uint8(1)])
     assert recipe.to_dict()["operators"] == [{"o": {"b": [1], "f": 0.5, "i": 3}}]
 

@@ -104,7 +104,11 @@ class LocalSidecar:
     def fate(self) -> str:
         """Say how it ended, for the text of an error; empty while it runs."""
         process = self._process
-        if process is None or process.poll() is None:
+        if process is None:
+            return ""
+        try:
+            process.wait(_STOP_SECONDS)  # Its socket closes a moment before it has ended.
+        except subprocess.TimeoutExpired:
             return ""
         return f"millrace local ended with exit code {process.returncode}: {self._last_words('')}"
 

@@ -7,7 +7,6 @@ import contextlib
 import os
 import sys
 import threading
-import uuid
 import warnings
 import weakref
 from collections.abc import Callable
@@ -37,7 +36,7 @@ class Process:
         self._connected_in: int | None = None
         self._kept_after_fork: list[Any] = []
         self.local: LocalSidecar | None = None
-        self.unique = f"run-{uuid.uuid4().hex[:12]}"
+        self.unique = f"run-{os.urandom(6).hex()}"
 
     def check_fork(self) -> None:
         """Refuse to go on in a process that was forked from one with connections: gRPC would hang.

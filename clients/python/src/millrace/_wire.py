@@ -185,7 +185,7 @@ def parse_opened(body: bytes) -> Opened:
             batch_rows=answer["batch_rows"],
             samples=answer["samples"],
             start=Position(start["epoch"], start["step"], start["row"]),
-            dtypes={column["name"]: column["dtype"] for column in answer["columns"]},
+            dtypes={column["name"]: column["dtype"] for column in answer["columns"] or ()},
         )
     except (ValueError, KeyError, TypeError) as error:
         raise InternalError(f"the sidecar's answer to {OPEN} cannot be read: {error!r}") from error
