@@ -16,6 +16,7 @@ from millrace._rpc import location
         ({"batch_size": 2.0}, "batch_size=2.0 is not a whole number"),
         ({"batch_size": True}, "batch_size=True is not a whole number"),
         ({"seed": -1}, "seed=-1 must be at least 0"),
+        ({"seed": 2**64}, "must be at most 18446744073709551615"),
         ({"shuffle": "blocks"}, "shuffle='blocks' is none of"),
         ({"shuffle": 2}, "shuffle=2 is none of"),
         ({"tail": "cut"}, "tail='cut' is none of 'pad', 'drop', 'short'"),

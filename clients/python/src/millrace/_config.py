@@ -69,13 +69,15 @@ def choose(name: str, value: Any, allowed: Any) -> Any:
     raise InvalidError(f"{name}={value!r} is none of {words}")
 
 
-def count(name: str, value: Any, least: int) -> int:
+def count(name: str, value: Any, least: int, most: int = 2**53) -> int:
     """Check an option that is a whole number."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise InvalidError(f"{name}={value!r} is not a whole number")
     number = value.__index__()
     if number < least:
         raise InvalidError(f"{name}={number} must be at least {least}")
+    if number > most:
+        raise InvalidError(f"{name}={number} must be at most {most}")
     return int(number)
 
 

@@ -96,7 +96,7 @@ class DataLoader:
         Data-parallel rank and world size. By default those of ``device_mesh``, torch.distributed or the environment.
     device_mesh : torch.distributed.device_mesh.DeviceMesh, optional
         Mesh to take them from.
-    dp_dims : sequence of str
+    dp_dims : str or sequence of str
         Its data-parallel dimensions.
     epochs : int, optional
         Epochs of the job; no limit by default.
@@ -144,7 +144,7 @@ class DataLoader:
         rank: int | None = None,
         world_size: int | None = None,
         device_mesh: Any = None,
-        dp_dims: Sequence[str] = ("dp_replicate", "dp_shard"),
+        dp_dims: str | Sequence[str] = ("dp_replicate", "dp_shard"),
         epochs: int | None = None,
         prefetch_batches: int = 2,
         on_error: str = "raise",
@@ -169,7 +169,7 @@ class DataLoader:
         self.dataset, self._recipe = config.recipe_text(source)
         self._batching = config.batching(batch_size, global_batch_size)
         self.batch_size = self._batching.batch_size
-        self._seed = config.count("seed", seed, 0)
+        self._seed = config.count("seed", seed, 0, 2**64 - 1)
         self._shuffle = config.shuffle_word(shuffle)
         self._tail = config.tail_word(tail, drop_last)
         self.drop_last = self._tail == "drop"
@@ -181,7 +181,7 @@ class DataLoader:
         self._pin_memory = bool(pin_memory)
         self._collate_fn = collate_fn
         self._endpoint = endpoint
-        self._rank_arguments = (rank, world_size, device_mesh, tuple(dp_dims))
+        self._rank_arguments = (rank, world_size, device_mesh, (dp_dims,) if isinstance(dp_dims, str) else tuple(dp_dims))
         self._job_argument = job or ""
         config.warn_of_ignored(
             {
