@@ -188,3 +188,12 @@ func streamError(stream flight.FlightService_DoExchangeClient, err error) error 
 	}
 	return err
 }
+
+// DataBytes is the size of the buffers of a batch.
+func DataBytes(rec arrow.RecordBatch) int64 {
+	var total int64
+	for _, c := range rec.Columns() {
+		total += int64(c.Data().SizeInBytes()) //nolint:gosec // Sizes fit.
+	}
+	return total
+}

@@ -254,3 +254,11 @@ func (s *State) Sent(id int) int64 {
 	}
 	return 0
 }
+
+// Unconsumed is how many batches of a rank are handed over and not consumed.
+func (s *State) Unconsumed(id int) int64 {
+	if r := s.rank(id); r != nil {
+		return r.sent - r.consumed
+	}
+	return 0
+}

@@ -1,0 +1,82 @@
+package fetch
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/preprocess/partition"
+)
+
+// DefaultStreams is how many slices are fetched at a time where nothing else is said.
+const DefaultStreams = 16
+
+// WindowBytes is the HTTP/2 flow-control window of a data stream and of its connection. A message is admitted whole
+// once the receiver waits for it, so the window only has to cover what is on the way between two messages: 1 MiB is
+// 5 GB/s at 0.2 ms, and 16 streams then take 16 MiB besides their messages instead of the 256 MiB of gRPC's greatest.
+const WindowBytes = 1 << 20
+
+// MaxMessageBytes is the largest slice that is received.
+const MaxMessageBytes = 256 << 20
+
+// Config is what a Queue needs.
+type Config struct {
+	// Streams is how many requests run at a time; 0: DefaultStreams.
+	Streams int
+	// BudgetBytes is what fetched slices and what is made of them may take, but for what ranks wait for next.
+	BudgetBytes int64
+	// Pool holds what is received.
+	Pool *partition.Pool
+	// Local has the fetchers of workers in the same process by their address, such as "local:w0".
+	Local map[string]partition.Fetcher
+	// Dial connects to workers; nil: over the network.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Credentials of connections to workers; nil: plain text.
+	Credentials credentials.TransportCredentials
+	// IdleTimeout closes connections that were not used for that long; 0: one minute.
+	IdleTimeout time.Duration
+	// SilenceTimeout gives an attempt up in which nothing comes for that long; 0: 30 seconds.
+	SilenceTimeout time.Duration
+	// OnDone, if set, hears of every attempt: its worker, the bytes that came, how long it took and how it ended.
+	OnDone func(worker string, bytes int64, took time.Duration, err error)
+	// Logger; nil: slog's default.
+	Logger *slog.Logger
+}
+
+// Validate names what is wrong, as an error of kind Invalid, and fills defaults in.
+func (c *Config) Validate() error {
+	switch {
+	case c.Pool == nil:
+		return errkind.Errorf(errkind.Internal, "fetch: Pool must be set")
+	case c.Streams < 0 || c.Streams > 1024:
+		return errkind.Errorf(errkind.Invalid, "%d data streams; choose 1 to 1024", c.Streams)
+	case c.BudgetBytes <= 0:
+		return errkind.Errorf(errkind.Invalid, "a budget of %d bytes; it must be positive", c.BudgetBytes)
+	case c.IdleTimeout < 0 || c.SilenceTimeout < 0:
+		return errkind.Errorf(errkind.Invalid, "fetch: timeouts cannot be negative")
+	}
+	if c.Streams == 0 {
+		c.Streams = DefaultStreams
+	}
+	if c.IdleTimeout == 0 {
+		c.IdleTimeout = time.Minute
+	}
+	if c.SilenceTimeout == 0 {
+		c.SilenceTimeout = 30 * time.Second
+	}
+	if c.Credentials == nil {
+		c.Credentials = insecure.NewCredentials()
+	}
+	if c.OnDone == nil {
+		c.OnDone = func(string, int64, time.Duration, error) {}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/millrace/millrace/feed/session/deal"
+	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/preprocess/partition"
+)
+
+// Batch is one batch that is handed over.
+type Batch struct {
+	// Record holds its rows; whoever gets the batch releases it.
+	Record arrow.RecordBatch
+	// Generation, Epoch, Step and Part say which one it is.
+	Generation, Epoch uint64
+	Step              int64
+	Part              int
+	// NextRow is the stream row of the next global batch; 0 where Last is set.
+	NextRow int64
+	// NumRows is its rows, NumValid those that count, Bytes what they take.
+	NumRows, NumValid, Bytes int64
+	// Last marks the last batch of the epoch, LastPart the last one of its global batch.
+	Last, LastPart bool
+	// Cursor goes on after this batch; empty unless LastPart.
+	Cursor string
+	// Sequence counts the batches of the stream from 0.
+	Sequence uint64
+}
+
+// Stream is the rest of one epoch for one rank. Next is for one goroutine, the other methods for any.
+type Stream struct {
+	job      *Job
+	member   *member
+	sequence uint64
+}
+
+// Stream begins a stream of a rank at a position. One that the rank had before ends.
+func (j *Job) Stream(rank int, pos deal.Position) (*Stream, error) {
+	if pos.Step < 0 || pos.Row < 0 {
+		return nil, errkind.Errorf(errkind.Invalid, "epoch %d, step %d, row %d is not a position", pos.Epoch, pos.Step, pos.Row)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.failed != nil {
+		return nil, j.failed
+	}
+	m := j.members[rank]
+	if m == nil {
+		return nil, errkind.Errorf(errkind.NotFound, "rank %d of job %q has no open session here", rank, j.description.Name)
+	}
+	s := &Stream{job: j, member: m}
+	m.stream, m.err = s, nil
+	if err := j.state.Ask(rank, pos); err != nil {
+		return nil, err
+	}
+	j.apply()
+	return s, nil
+}
+
+// Prefetch is how many batches may be handed over beyond those consumed.
+func (s *Stream) Prefetch() int { return s.job.description.Dealing.Prefetch }
+
+// Job is the job of the stream.
+func (s *Stream) Job() *Job { return s.job }
+
+// Next waits for the next batch. At most credit batches are unconsumed after it. The end of the epoch is io.EOF.
+func (s *Stream) Next(ctx context.Context, credit int) (*Batch, error) {
+	var stalled time.Time
+	for {
+		b, changed, idle, err := s.try(credit)
+		if !stalled.IsZero() {
+			now := time.Now()
+			s.member.metrics.stalled(now.Sub(stalled))
+			stalled = now
+		}
+		if b != nil || err != nil {
+			return b, err
+		}
+		if !idle {
+			stalled = time.Time{}
+		} else if stalled.IsZero() {
+			stalled = time.Now()
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, errkind.With(errkind.Canceled, fmt.Errorf("%w; %s", context.Cause(ctx), s.job.Waits()))
+		}
+	}
+}
+
+// try takes the next batch if it is there; else it gives what is closed at the next change, and whether the rank has
+// consumed all that it was given.
+func (s *Stream) try(credit int) (b *Batch, changed <-chan struct{}, idle bool, err error) {
+	j := s.job
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	m := s.member
+	switch {
+	case j.members[m.rank] != m:
+		return nil, nil, false, errkind.Errorf(errkind.Canceled, "the session of rank %d of job %q was closed", m.rank, j.description.Name)
+	case m.stream != s:
+		return nil, nil, false, errkind.Errorf(errkind.Conflict, "another stream of rank %d of job %q has begun", m.rank, j.description.Name)
+	case m.err != nil:
+		return nil, nil, false, m.err
+	case j.failed != nil:
+		return nil, nil, false, j.failed
+	}
+	next, verdict := j.state.Next(m.rank, credit)
+	switch verdict {
+	case deal.End:
+		return nil, nil, false, io.EOF
+	case deal.Moved:
+		return nil, nil, false, errkind.Errorf(errkind.Conflict, "job %q has moved to another position; ask for that of your state", j.description.Name)
+	case deal.Wait:
+		return nil, j.changed, j.state.Unconsumed(m.rank) == 0, nil
+	}
+	m.sent.Store(j.state.Sent(m.rank))
+	m.metrics.fill.Set(float64(j.state.Filled(m.rank)))
+	j.queue.Wake()
+	rec := j.held[next].record
+	rec.Retain()
+	b = &Batch{
+		Record: rec, Generation: next.Generation, Epoch: next.Epoch, Step: next.Step, Part: next.Part, NextRow: next.NextRow,
+		NumRows: next.NumRows, NumValid: next.NumValid, Bytes: partition.DataBytes(rec), Last: next.Last, LastPart: next.LastPart,
+		Cursor: next.Cursor, Sequence: s.sequence,
+	}
+	s.sequence++
+	m.metrics.handedOver(b)
+	return b, nil, false, nil
+}
+
+// Consumed says that the rank has consumed the first count batches of the stream.
+func (s *Stream) Consumed(count uint64) {
+	j := s.job
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if s.member.stream != s || j.members[s.member.rank] != s.member {
+		return
+	}
+	j.state.Consumed(s.member.rank, int64(min(count, s.sequence))) //nolint:gosec // Counts of batches.
+	j.apply()
+}
+
+// Outstanding is how many batches of the stream are handed over and not consumed; 0 after another has begun.
+func (s *Stream) Outstanding() int64 {
+	j := s.job
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if s.member.stream != s {
+		return 0
+	}
+	return j.state.Unconsumed(s.member.rank)
+}
+
+// Waits says what the ranks here wait for, trouble first; empty when they wait for nothing.
+func (j *Job) Waits() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var parts []string
+	if j.away != "" {
+		parts = append(parts, j.away)
+	}
+	if trouble := j.trouble(); trouble != "" {
+		parts = append(parts, trouble)
+	}
+	if len(parts) == 0 && j.waiting != "" {
+		parts = append(parts, j.waiting)
+	}
+	if len(parts) == 0 {
+		for rank := range j.description.Dealing.World {
+			if m := j.members[rank]; m != nil && m.stream != nil {
+				if text := j.state.Waits(rank); text != "" {
+					return text
+				}
+			}
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// trouble is what has gone wrong with the slice that a rank waits for soonest. The job is locked.
+func (j *Job) trouble() string {
+	least, text := int64(0), ""
+	for b, h := range j.held {
+		m := j.members[b.Rank]
+		if m == nil || h.record != nil {
+			continue
+		}
+		ahead := b.Number - m.sent.Load()
+		if text != "" && ahead >= least {
+			continue
+		}
+		for _, s := range h.slices {
+			if s.pending == nil || s.record != nil {
+				continue
+			}
+			if t := s.pending.Trouble(); t != "" {
+				least, text = ahead, fmt.Sprintf("rank %d waits for %s", b.Rank, t)
+				break
+			}
+		}
+	}
+	return text
+}

@@ -1,0 +1,482 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/feed/session/deal"
+	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/internal/grpcerr"
+	feedv1 "github.com/millrace/millrace/proto/millrace/feed/v1"
+)
+
+// Connection stands for one connection of a client, by its identity.
+type Connection struct{ ended atomic.Bool }
+
+// NewConnection makes a Connection that is no other.
+func NewConnection() *Connection { return new(Connection) }
+
+// Table is the sessions of a sidecar, by name. It is safe for concurrent use.
+type Table struct {
+	cfg    Config
+	deps   *deps
+	starts chan *Job
+	over   chan struct{} // closed when Run has ended
+
+	mu       sync.Mutex
+	opening  map[string]chan struct{} // jobs of which a session is being opened; closed when it is
+	sessions map[string]*session
+	jobs     map[string]*Job
+	left     map[string]time.Time // when a rank last left a job
+}
+
+// session is the membership of one rank.
+type session struct {
+	name string
+	job  *Job
+	rank int
+	conn *Connection
+	gone time.Time // since when there is no connection
+}
+
+// NewTable makes a Table whose jobs do nothing before [Table.Run]. Its errors are those of [Config.Validate].
+func NewTable(cfg Config) (*Table, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Table{
+		cfg: cfg, deps: newDeps(&cfg), starts: make(chan *Job), over: make(chan struct{}),
+		opening: map[string]chan struct{}{}, sessions: map[string]*session{}, jobs: map[string]*Job{}, left: map[string]time.Time{},
+	}, nil
+}
+
+// Metrics are the figures of the table.
+func (t *Table) Metrics() *Metrics { return t.cfg.Metrics }
+
+// Run keeps the streams to the dispatcher until ctx ends; then all sessions end.
+func (t *Table) Run(ctx context.Context) {
+	var jobs sync.WaitGroup
+	defer close(t.over)
+	defer jobs.Wait()
+	tick := time.NewTicker(max(t.cfg.GoneTimeout/4, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case j := <-t.starts:
+			jobs.Go(func() { j.run(ctx) })
+		case now := <-tick.C:
+			t.closeGone(now.Add(-t.cfg.GoneTimeout))
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// rejoinPatience is how long a rank that has just left may find the dispatcher not aware of it yet.
+const rejoinPatience = 2 * time.Second
+
+// Open opens a session for a rank. One that the rank had before is replaced.
+func (t *Table) Open(ctx context.Context, req OpenRequest, conn *Connection) (Opened, error) {
+	if err := req.validate(); err != nil {
+		return Opened{}, err
+	}
+	opened, err := t.begin(ctx, req.Job)
+	if err != nil {
+		return Opened{}, err
+	}
+	defer opened()
+	if err := t.makeWay(ctx, &req); err != nil {
+		return Opened{}, err
+	}
+	resp, err := t.openJob(ctx, &req)
+	if err != nil {
+		return Opened{}, err
+	}
+	j, err := t.job(ctx, &req, resp)
+	if err != nil {
+		return Opened{}, err
+	}
+	start := positionFromWire(resp.GetStart())
+	if err := j.join(req.Rank, req.Attempt, start); err != nil {
+		return Opened{}, err
+	}
+	s := &session{name: newName(), job: j, rank: req.Rank}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.use(conn)
+	if old := t.find(req.Job, req.Rank); old != nil {
+		delete(t.sessions, old.name)
+	}
+	t.sessions[s.name] = s
+	t.cfg.Metrics.sessions.Set(float64(len(t.sessions)))
+	return Opened{Session: s.name, Job: j.description, Start: start}, nil
+}
+
+// begin waits until no other session of the job is being opened: the dispatcher may be reading a data set for the first
+// time, and what it answers decides whether the job here goes on or begins anew.
+func (t *Table) begin(ctx context.Context, job string) (done func(), err error) {
+	for {
+		t.mu.Lock()
+		other := t.opening[job]
+		if other == nil {
+			mine := make(chan struct{})
+			t.opening[job] = mine
+			t.mu.Unlock()
+			return func() {
+				t.mu.Lock()
+				delete(t.opening, job)
+				t.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		t.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, errkind.With(errkind.Canceled, ctx.Err())
+		}
+	}
+}
+
+func newName() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return "s-" + hex.EncodeToString(b[:])
+}
+
+// use makes conn the session's connection, if it has not ended meanwhile. The table is locked.
+func (s *session) use(conn *Connection) {
+	s.conn = conn
+	if conn == nil || conn.ended.Load() {
+		s.conn, s.gone = nil, time.Now()
+	}
+}
+
+// find is the session of a rank. The table is locked.
+func (t *Table) find(job string, rank int) *session {
+	for _, s := range t.sessions {
+		if s.rank == rank && s.job.description.Name == job {
+			return s
+		}
+	}
+	return nil
+}
+
+// makeWay closes what a rank that comes again has left behind: its session, if that has lost its connection, and the job
+// if that is over but for its last words to the dispatcher.
+func (t *Table) makeWay(ctx context.Context, req *OpenRequest) error {
+	t.mu.Lock()
+	old := t.find(req.Job, req.Rank)
+	stale := old != nil && old.conn == nil
+	t.mu.Unlock()
+	if stale {
+		t.close(old.name)
+	}
+	t.mu.Lock()
+	j := t.jobs[req.Job]
+	t.mu.Unlock()
+	if j == nil || !j.over() {
+		return nil
+	}
+	return t.await(ctx, j)
+}
+
+// await waits until nothing is left of a job that is over.
+func (t *Table) await(ctx context.Context, j *Job) error {
+	select {
+	case <-j.done:
+	case <-t.over:
+	case <-ctx.Done():
+		return errkind.With(errkind.Canceled, ctx.Err())
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.jobs[j.description.Name] == j {
+		delete(t.jobs, j.description.Name)
+	}
+	return nil
+}
+
+// openJob asks the dispatcher. It may not have heard yet of a rank that has left; so its no is not final at once.
+func (t *Table) openJob(ctx context.Context, req *OpenRequest) (*feedv1.OpenJobResponse, error) {
+	pause := 10 * time.Millisecond
+	for {
+		resp, err := t.deps.client.OpenJob(ctx, req.toWire())
+		if err == nil {
+			return resp, nil
+		}
+		err = grpcerr.FromStatus(err)
+		if errkind.Of(err) != errkind.Conflict || !t.leftLately(req.Job) {
+			if errkind.Of(err) == errkind.Unavailable {
+				return nil, errkind.Errorf(errkind.Unavailable, "the dispatcher cannot be reached: %w; is it running?", err)
+			}
+			return nil, err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, err
+		}
+		pause *= 2
+	}
+}
+
+func (t *Table) leftLately(job string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	when, ok := t.left[job]
+	return ok && time.Since(when) < rejoinPatience
+}
+
+// job is the job of an answer of the dispatcher, begun where it is not there.
+func (t *Table) job(ctx context.Context, req *OpenRequest, resp *feedv1.OpenJobResponse) (*Job, error) {
+	description, layout, err := describe(req, resp)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	old := t.jobs[req.Job]
+	t.mu.Unlock()
+	if old != nil && !old.over() {
+		if sameJob(&old.description, &description) {
+			return old, t.fits(old, req.Rank)
+		}
+		// The dispatcher has begun the job anew, which it does only when it has no rank.
+		old.fail(errkind.Errorf(errkind.Conflict, "job %q was opened anew with other settings", req.Job))
+	}
+	if old != nil {
+		if err := t.await(ctx, old); err != nil {
+			return nil, err
+		}
+	}
+	j, err := newJob(t.deps, description, layout)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.fits(j, req.Rank); err != nil {
+		return nil, err
+	}
+	select {
+	case t.starts <- j:
+	case <-t.over:
+		return nil, errkind.Errorf(errkind.Unavailable, "the sidecar is stopping")
+	case <-ctx.Done():
+		return nil, errkind.With(errkind.Canceled, ctx.Err())
+	}
+	t.mu.Lock()
+	t.jobs[req.Job] = j
+	t.mu.Unlock()
+	return j, nil
+}
+
+func sameJob(a, b *Description) bool {
+	return a.Dealing == b.Dealing && string(a.OrderDigest) == string(b.OrderDigest) && string(a.PixelsDigest) == string(b.PixelsDigest) &&
+		a.Schema.Equal(b.Schema)
+}
+
+// fits says, as an error of kind Exhausted, when the batches of one more rank of j would not fit.
+func (t *Table) fits(j *Job, rank int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	need := j.rankBytes()
+	for _, s := range t.sessions {
+		if s.job.description.Name != j.description.Name || s.rank != rank {
+			need += s.job.rankBytes()
+		}
+	}
+	if need <= t.cfg.BudgetBytes {
+		return nil
+	}
+	d := j.description.Dealing
+	return errkind.Errorf(errkind.Exhausted,
+		"job %q: rank %d needs %d batches of %d rows, %.1f MB in all, and the sidecar would then hold %.1f MB; its budget is %.1f MB. Use a smaller batch or prefetch, or give it more",
+		j.description.Name, rank, d.Prefetch+2, d.BatchRows(), float64(j.rankBytes())/1e6, float64(need)/1e6, float64(t.cfg.BudgetBytes)/1e6)
+}
+
+// rankBytes is what a rank holds at least when all is ready: the batches of its credit and one that is put together.
+func (j *Job) rankBytes() int64 { return int64(j.description.Dealing.Prefetch+2) * j.batchBytes }
+
+// Close closes a session; one that is not open is fine. It waits a moment for the dispatcher to hear of it.
+func (t *Table) Close(ctx context.Context, name string) {
+	j := t.close(name)
+	if j == nil || !j.over() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, farewell)
+	defer cancel()
+	_ = t.await(ctx, j) // it is closed all the same
+}
+
+// close closes a session and gives its job.
+func (t *Table) close(name string) *Job {
+	t.mu.Lock()
+	s := t.sessions[name]
+	if s == nil {
+		t.mu.Unlock()
+		return nil
+	}
+	delete(t.sessions, name)
+	idle := len(t.sessions) == 0
+	now := time.Now()
+	for job, when := range t.left {
+		if now.Sub(when) > rejoinPatience {
+			delete(t.left, job)
+		}
+	}
+	t.left[s.job.description.Name] = now
+	t.cfg.Metrics.sessions.Set(float64(len(t.sessions)))
+	t.mu.Unlock()
+	s.job.leave(s.rank)
+	if idle {
+		t.cfg.OnIdle()
+	}
+	return s.job
+}
+
+// closeGone closes sessions that have had no connection since before, and forgets jobs that are over.
+func (t *Table) closeGone(before time.Time) {
+	t.mu.Lock()
+	var gone []*session
+	for _, s := range t.sessions {
+		if s.conn == nil && s.gone.Before(before) {
+			gone = append(gone, s)
+		}
+	}
+	for name, j := range t.jobs {
+		select {
+		case <-j.done:
+			if !slices.ContainsFunc(slices.Collect(maps.Values(t.sessions)), func(s *session) bool { return s.job == j }) {
+				delete(t.jobs, name)
+			}
+		default:
+		}
+	}
+	t.mu.Unlock()
+	for _, s := range gone {
+		t.cfg.Logger.Warn("session closed: its client is gone", "job", s.job.description.Name, "rank", s.rank)
+		t.close(s.name)
+	}
+}
+
+// Disconnected says that a connection has ended. Its sessions stay open for a while.
+func (t *Table) Disconnected(conn *Connection) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	conn.ended.Store(true)
+	for _, s := range t.sessions {
+		if s.conn == conn {
+			s.use(nil)
+		}
+	}
+}
+
+// Stop ends a job for all ranks.
+func (t *Table) Stop(ctx context.Context, job string) error {
+	if _, err := t.deps.client.StopJob(ctx, &feedv1.StopJobRequest{Job: job}); err != nil {
+		return grpcerr.FromStatus(err)
+	}
+	t.mu.Lock()
+	j := t.jobs[job]
+	var names []string
+	for _, s := range t.sessions {
+		if s.job.description.Name == job {
+			names = append(names, s.name)
+		}
+	}
+	t.mu.Unlock()
+	if j != nil {
+		j.fail(errkind.Errorf(errkind.Canceled, "job %q was stopped", job))
+	}
+	for _, name := range names {
+		t.close(name)
+	}
+	return nil
+}
+
+// Stream begins a stream of a session at a position. conn becomes the session's connection.
+func (t *Table) Stream(name string, pos deal.Position, conn *Connection) (*Stream, error) {
+	t.mu.Lock()
+	s := t.sessions[name]
+	if s == nil {
+		t.mu.Unlock()
+		return nil, errkind.Errorf(errkind.NotFound, "there is no session %q; it was closed, or its client was gone for too long: open the job again", name)
+	}
+	s.use(conn)
+	t.mu.Unlock()
+	return s.job.Stream(s.rank, pos)
+}
+
+// RankStream begins a stream of the open session of a rank.
+func (t *Table) RankStream(job string, rank int, pos deal.Position, conn *Connection) (*Stream, error) {
+	t.mu.Lock()
+	s := t.find(job, rank)
+	t.mu.Unlock()
+	if s == nil {
+		return nil, errkind.Errorf(errkind.NotFound, "rank %d of job %q has no open session here", rank, job)
+	}
+	return t.Stream(s.name, pos, conn)
+}
+
+// Member is an open session, for discovery.
+type Member struct {
+	// Job describes the job, Rank is the rank, Start where its cursor led.
+	Job   Description
+	Rank  int
+	Start deal.Position
+}
+
+// Members lists the open sessions by job and rank.
+func (t *Table) Members() []Member {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	members := make([]Member, 0, len(t.sessions))
+	for _, s := range t.sessions {
+		members = append(members, Member{Job: s.job.description, Rank: s.rank, Start: s.job.startOf(s.rank)})
+	}
+	slices.SortFunc(members, func(a, b Member) int {
+		return cmp.Or(cmp.Compare(a.Job.Name, b.Job.Name), cmp.Compare(a.Rank, b.Rank))
+	})
+	return members
+}
+
+func (j *Job) startOf(rank int) deal.Position {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if m := j.members[rank]; m != nil {
+		return m.start
+	}
+	return deal.Position{}
+}
+
+// Waits says, by job, what the ranks here wait for.
+func (t *Table) Waits() map[string]string {
+	t.mu.Lock()
+	jobs := make([]*Job, 0, len(t.jobs))
+	for _, j := range t.jobs {
+		jobs = append(jobs, j)
+	}
+	t.mu.Unlock()
+	waits := map[string]string{}
+	for _, j := range jobs {
+		if text := j.Waits(); text != "" {
+			waits[j.description.Name] = text
+		}
+	}
+	return waits
+}
+
+// Len is the number of open sessions.
+func (t *Table) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.sessions)
+}
