@@ -15,7 +15,7 @@ type Core struct {
 	policy policy
 
 	resources []string // names of the plan's resources, sorted
-	stages    []stageState
+	stages    []*stageState
 	// open counts the unfinished inputs of each stage; the last element counts absent final outputs.
 	open []int
 
@@ -35,21 +35,28 @@ type Core struct {
 	groups     map[uint64]*group
 
 	tasks map[TaskID]*task
+	// rated nodes wait for the time of their next admission.
+	rated []*node
 	// starved tasks lack room for their next output; paused ones were told so, the latest in the stream first.
 	starved []*task
 	paused  *heap[*task]
 	// preempted tasks were cancelled to make place for the head and have not ended yet.
 	preempted int
 	held      int
+	// reserved is the node whose slots are kept together for a task of stage reservedFor of the head.
+	reserved    *node
+	reservedFor int
 
 	// pending are decisions that follow from events alone.
 	pending []addressed
 }
 
-// addressed is a decision with the node it is for, which may be lost before it is given out.
+// addressed is a decision with the node it is for and the running task it is about, if any: they may be lost or have
+// ended before it is given out.
 type addressed struct {
-	node *node
-	what Decision
+	node  *node
+	about *task
+	what  Decision
 }
 
 type take struct{ index, slots int }
@@ -58,6 +65,7 @@ type take struct{ index, slots int }
 type stageState struct {
 	spec  StageSpec
 	takes []take
+	wide  bool // one task takes more than one slot
 	est   estimate
 
 	queued, running, absent int
@@ -79,7 +87,7 @@ func New(cfg Config) (*Core, error) {
 	}
 	c := &Core{
 		cfg: cfg, policy: newPolicy(cfg.Policy),
-		stages: make([]stageState, len(cfg.Stages)), open: make([]int, len(cfg.Stages)+1),
+		stages: make([]*stageState, len(cfg.Stages)), open: make([]int, len(cfg.Stages)+1),
 		nodes: map[NodeID]*node{}, sources: map[lineage.ID]*source{}, groups: map[uint64]*group{}, tasks: map[TaskID]*task{},
 		unfinished: newHeap(sourceBefore, func(s *source) *int32 { return &s.openAt }),
 		paused:     newHeap(func(a, b *task) bool { return b.part.before(a.part) }, func(t *task) *int32 { return &t.lateAt }),
@@ -102,12 +110,13 @@ func New(cfg Config) (*Core, error) {
 }
 
 func (c *Core) initStage(s int) {
-	st := &c.stages[s]
-	st.spec = c.cfg.Stages[s]
+	st := &stageState{spec: c.cfg.Stages[s]}
+	c.stages[s] = st
 	st.spec.Resources = maps.Clone(st.spec.Resources)
 	for i, name := range c.resources {
 		if slots := st.spec.Resources[name]; slots > 0 {
 			st.takes = append(st.takes, take{index: i, slots: slots})
+			st.wide = st.wide || slots > 1 || len(st.takes) > 1
 		}
 	}
 	st.anywhere = newQueue(nil)

@@ -15,7 +15,9 @@ func (c *Core) Decide(dst []Decision) []Decision {
 		c.policy.begin(c)
 		c.updateHead()
 		if c.policy.overlaps() {
-			c.launchUrgent()
+			for c.launchUrgent(); c.reserve(); {
+				c.launchUrgent()
+			}
 		}
 		c.pauseStarved()
 		more = c.launchAll()
@@ -26,7 +28,7 @@ func (c *Core) Decide(dst []Decision) []Decision {
 	}
 	c.preempt()
 	for _, d := range c.pending {
-		if !d.node.dead {
+		if !d.node.dead && (d.about == nil || !d.about.ended) {
 			dst = append(dst, d.what)
 		}
 	}
@@ -54,7 +56,7 @@ func (c *Core) updateHead() {
 // launchUrgent launches what source partitions need that come before all else, the most downstream stage first.
 func (c *Core) launchUrgent() bool {
 	launched := false
-	for s := len(c.stages) - 1; s >= 0; s-- {
+	for s := range slices.Backward(c.stages) {
 		for {
 			p, ok := c.stages[s].urgent.top()
 			if !ok {
@@ -76,12 +78,15 @@ func (c *Core) launchUrgent() bool {
 func (c *Core) urgentNode(p *part) *node {
 	s := int(p.stage)
 	here := p.queue.node
-	if here != nil && here.freeAt[s] < 0 {
-		here = nil
+	if here != nil && (!c.fits(here, s) || here.draining && s == 0) {
+		here = nil // slots that are reserved are so for the same source partition
 	}
 	other, _ := c.stages[s].free.top()
 	for _, n := range [2]*node{here, other} {
-		if n != nil && c.refuseBytes(p, n) == 0 {
+		if n == nil {
+			continue
+		}
+		if _, refused := c.cost(p, n); refused == 0 {
 			return n
 		}
 	}
@@ -100,9 +105,9 @@ func (c *Core) pauseStarved() {
 		if t.ended || t.stopping || t.paused {
 			continue
 		}
-		if _, ok := c.grow(t); !ok {
+		if c.grow(t) != 0 {
 			c.pause(t)
-			c.pending = append(c.pending, addressed{t.node, Pause{Task: t.id, Attempt: t.attempt, Node: t.node.id}})
+			c.pending = append(c.pending, addressed{node: t.node, about: t, what: Pause{Task: t.id, Attempt: t.attempt, Node: t.node.id}})
 		}
 	}
 	c.starved = c.starved[:0]
@@ -123,11 +128,11 @@ func (c *Core) resume(n *node) {
 	waiting := slices.Clone(n.paused.items)
 	slices.SortFunc(waiting, func(a, b *task) int { return a.part.id.Compare(b.part.id) })
 	for _, t := range waiting {
-		if _, ok := c.grow(t); ok {
+		if c.grow(t) == 0 {
 			t.paused, t.blocked = false, false
 			n.paused.remove(t)
 			c.paused.remove(t)
-			c.pending = append(c.pending, addressed{n, Resume{Task: t.id, Attempt: t.attempt, Node: n.id}})
+			c.pending = append(c.pending, addressed{node: n, about: t, what: Resume{Task: t.id, Attempt: t.attempt, Node: n.id}})
 		}
 	}
 }
@@ -146,7 +151,8 @@ func (c *Core) launchAll() bool {
 }
 
 // takeTurns launches what waits for the nodes that have changed. A node whose best choice is work that any node could
-// take is deferred, if mayDefer, so that such work goes to the node with most room.
+// take is deferred, if mayDefer, so that such work goes to the node with most room. It takes such work itself when that
+// node may not.
 func (c *Core) takeTurns(mayDefer bool) bool {
 	launched := false
 	if !mayDefer {
@@ -162,11 +168,11 @@ func (c *Core) takeTurns(mayDefer bool) bool {
 		}
 		c.resume(n)
 		for {
-			p, local := c.best(n, mayDefer)
+			p, local := c.best(n)
 			if p == nil {
 				break
 			}
-			if !local {
+			if !local && mayDefer {
 				c.deferred = append(c.deferred, n)
 				break
 			}
@@ -179,15 +185,15 @@ func (c *Core) takeTurns(mayDefer bool) bool {
 	return launched
 }
 
-// best is the part that n should run next, and whether it waits for n.
-func (c *Core) best(n *node, withOthers bool) (best *part, local bool) {
+// best is the part that n should run next, and whether it waits for n or for any node.
+func (c *Core) best(n *node) (best *part, local bool) {
 	bestStage := -1
-	for s := len(c.stages) - 1; s >= 0; s-- {
+	for s := range slices.Backward(c.stages) {
 		if n.freeAt[s] < 0 {
 			continue
 		}
 		p, here := n.local[s].parts.top()
-		if !here && withOthers {
+		if !here {
 			p, _ = c.stages[s].anywhere.parts.top()
 		}
 		if p == nil || c.refuse(p, n) != 0 {
@@ -202,7 +208,7 @@ func (c *Core) best(n *node, withOthers bool) (best *part, local bool) {
 
 // handOut gives the earliest part that any node may take to the node with most room.
 func (c *Core) handOut() bool {
-	for s := len(c.stages) - 1; s >= 0; s-- {
+	for s := range slices.Backward(c.stages) {
 		p, ok := c.stages[s].anywhere.parts.top()
 		if !ok {
 			continue
@@ -217,7 +223,7 @@ func (c *Core) handOut() bool {
 
 // steal gives the earliest part that waits for a node to another that has nothing better to do.
 func (c *Core) steal() bool {
-	for s := len(c.stages) - 1; s >= 0; s-- {
+	for s := range slices.Backward(c.stages) {
 		q, ok := c.stages[s].waiting.top()
 		if !ok {
 			continue

@@ -23,7 +23,7 @@ type Launch struct {
 	Skip []lineage.ID
 }
 
-// Cancel stops an attempt. Its slots and bytes stay charged until TaskDone or TaskFailed is reported for it (either
+// Cancel stops an attempt. What it has reported stays, or is discarded by decisions of its own. Its slots and bytes stay charged until TaskDone or TaskFailed is reported for it (either
 // will do), as a task may take a while to stop.
 type Cancel struct {
 	Task    TaskID
@@ -53,10 +53,14 @@ type FreeInput struct {
 	ID   lineage.ID
 }
 
-// Discard drops an output that nobody needs: of a withdrawn source partition, or made twice.
+// Discard drops an output that nobody needs: of a withdrawn source partition, or made twice. Task and Attempt made it:
+// where a source partition is withdrawn and offered anew, an earlier task that is not yet stopped and a later one may
+// make the same output on the same node.
 type Discard struct {
-	Node NodeID
-	ID   lineage.ID
+	Node    NodeID
+	ID      lineage.ID
+	Task    TaskID
+	Attempt uint32
 }
 
 func (Launch) decision()    {}

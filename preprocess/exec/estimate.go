@@ -1,7 +1,5 @@
 package exec
 
-import "time"
-
 // Estimates follow the last tasks: each new one counts as one in estimateMemory, so that a change in the data is
 // followed, and a single odd task is not.
 const estimateMemory = 16
@@ -12,7 +10,9 @@ type estimate struct {
 	// in and out are the mean size of an input (rows for the first stage, else bytes) and the mean bytes made of it;
 	// output is the mean size of one output, seconds the mean duration of a task.
 	in, out, output, seconds float64
-	outputs, timed           int
+	// fanout is the mean number of outputs of a task.
+	fanout         float64
+	outputs, timed int
 	// ratio is out/in as decisions use it. It changes in steps, as every change is a change for all nodes; since
 	// counts the tasks after the last one.
 	ratio float64
@@ -46,6 +46,7 @@ func (c *Core) measureTask(t *task) {
 	e.since++
 	follow(&e.in, weight(t.part), e.tasks)
 	follow(&e.out, float64(t.produced), e.tasks)
+	follow(&e.fanout, float64(len(t.part.kids)), e.tasks)
 	ratio := e.out / e.in
 	off := ratio - e.ratio
 	// The first figure counts at once. Later ones are taken when they differ by an eighth, and not so often that the
@@ -75,7 +76,7 @@ func (c *Core) estimatesChanged() {
 
 // expect is the expected output in bytes of a task on p, if it runs on n.
 func (c *Core) expect(p *part, n *node) int64 {
-	st := &c.stages[p.stage]
+	st := c.stages[p.stage]
 	if p.stage == 0 && p.src.expect > 0 {
 		return p.src.expect
 	}
@@ -113,29 +114,31 @@ func copied(p *part, n *node) int64 {
 
 // nextOutput is what a running task should have in reserve.
 func (c *Core) nextOutput(t *task) int64 {
-	st := &c.stages[t.part.stage]
+	st := c.stages[t.part.stage]
 	switch {
 	case t.blocked:
 		return t.blockedBytes
 	case st.spec.MaxOutputBytes > 0:
 		return st.spec.MaxOutputBytes
+	case t.promised > 0:
+		return min(clampBytes(st.est.output), t.promised+t.reserve)
 	case t.produced < t.expected:
-		return 0
+		return 0 // it has all that is expected of it
 	}
 	return clampBytes(st.est.output)
 }
 
 // headroom is the room that the later stages need to run at full width on n. Without it, source partitions would fill
-// the node to the brim and each later task would have to wait for bytes instead of slots. It is never more than a quarter
+// the node to the brim and each later task would have to wait for bytes instead of slots. It is never more than a sixth
 // of the budget, so that there is room for source partitions too.
 func (c *Core) headroom(n *node) int64 {
 	if !c.policy.overlaps() {
 		return 0
 	}
-	most := (n.budget - n.reserve) / 4
+	most := (n.budget - n.reserve) / 6
 	var sum int64
 	for s := 1; s < len(c.stages); s++ {
-		st := &c.stages[s]
+		st := c.stages[s]
 		one := max(st.spec.MaxOutputBytes, st.spec.ExpectBytes)
 		if st.est.tasks > 0 {
 			one = max(st.spec.MaxOutputBytes, clampBytes(st.est.out))
@@ -147,9 +150,4 @@ func (c *Core) headroom(n *node) int64 {
 		}
 	}
 	return min(sum, most)
-}
-
-// tick moves the clock.
-func (c *Core) tick(now time.Duration) {
-	c.now = max(c.now, now)
 }

@@ -105,7 +105,7 @@ type Freed struct{ ID lineage.ID }
 type Needed struct{ ID lineage.ID }
 
 // Tick tells the time since any fixed start. Durations are measured between ticks, so a caller sends one before each
-// batch of events. A time before that of the last Tick is ignored.
+// batch of events, and one at the time of [Core.NextTick]. A time before that of the last Tick is ignored.
 type Tick struct{ Now time.Duration }
 
 func (NodeJoined) event()    {}

@@ -20,7 +20,7 @@ func videos(policy Policy) (*world, error) {
 	}
 	w.atEnd = true
 	w.duration = func(s int, _ lineage.ID) time.Duration {
-		return []time.Duration{5000, 500, 500}[s] * time.Millisecond
+		return []time.Duration{5 * time.Second, time.Second / 2, time.Second / 2}[s]
 	}
 	w.outputs = func(s int, _ lineage.ID) []int64 {
 		return [][]int64{{100, 100, 100, 100, 100}, {100}, {1}}[s]
@@ -35,9 +35,9 @@ func TestMakespanOfVideos(t *testing.T) {
 		frames int64
 		most   time.Duration
 	}{
-		{PolicyStreaming, 6, 1050 * time.Second},
-		{PolicyStreaming, 20, 490 * time.Second},
-		{PolicyStreaming, 41, 205 * time.Second},
+		{PolicyStreaming, 6, 610 * time.Second},
+		{PolicyStreaming, 20, 195 * time.Second},
+		{PolicyStreaming, 41, 165 * time.Second},
 		{PolicyStreaming, 61, 159 * time.Second},
 		{PolicyStreaming, 164, 156 * time.Second},
 		{PolicyStaged, 61, 400 * time.Second},

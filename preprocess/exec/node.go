@@ -3,6 +3,7 @@ package exec
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/millrace/millrace/internal/errkind"
 )
@@ -23,6 +24,12 @@ type node struct {
 	// headroom is kept free of new source partitions for the later stages of those admitted before; later is what the
 	// running tasks of these stages have of it.
 	headroom, later int64
+	// promised is what running tasks of the first stage are expected to make beyond what is charged for them.
+	promised int64
+	// admitted is when the last source partition was admitted that there was no room for yet; waits says that the
+	// next one is to wait until admitAt.
+	admitted, admitAt time.Duration
+	waits             bool
 
 	// over is the source partition that took the node over its budget, while it is over.
 	over *source
@@ -112,7 +119,7 @@ func (c *Core) touch(n *node) {
 		return
 	}
 	for s := range c.stages {
-		c.stages[s].free.put(n, c.fits(n, s) && !(n.draining && s == 0))
+		c.stages[s].free.put(n, c.fits(n, s) && !(n.draining && s == 0) && !c.keptFrom(n, s))
 	}
 	c.markDirty(n)
 }
@@ -175,7 +182,7 @@ func (c *Core) drop(p *part) {
 }
 
 // made is the stage that makes p.
-func (c *Core) made(p *part) *stageState { return &c.stages[p.stage-1] }
+func (c *Core) made(p *part) *stageState { return c.stages[p.stage-1] }
 
 // markUnread and markTaken keep the bytes that wait for a reader.
 func (c *Core) markUnread(p *part, t *task) {
@@ -231,6 +238,9 @@ func (c *Core) lose(id NodeID) {
 	c.nodeList.remove(n)
 	for s := range c.stages {
 		c.stages[s].free.remove(n)
+	}
+	if c.reserved == n {
+		c.reserved = nil
 	}
 	// Tasks first: what they ran on is then in a queue and not running, so that the loss of held parts below finds
 	// no task that could still make them. Sorted, as the order of a map must not decide anything.

@@ -111,12 +111,6 @@ type source struct {
 
 func sourceBefore(a, b *source) bool { return a.root.id.Compare(b.root.id) < 0 }
 
-// skips reports whether a final output is one that nobody needs.
-func (s *source) skips(id lineage.ID) bool {
-	_, found := slices.BinarySearchFunc(s.skip, id, lineage.ID.Compare)
-	return found
-}
-
 // skipped is the part of skip that lies below id.
 func (s *source) skipped(id lineage.ID) []lineage.ID {
 	from, _ := slices.BinarySearchFunc(s.skip, id, lineage.ID.Compare)

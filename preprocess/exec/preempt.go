@@ -2,13 +2,70 @@ package exec
 
 import "slices"
 
+// reserve keeps the free slots of one node together for the head, where its next task takes several that are never
+// free at one time: smaller tasks would take each one as it becomes free. It reports whether anything has changed.
+func (c *Core) reserve() bool {
+	var n *node
+	stage := 0
+	if c.head != nil {
+		for s := len(c.stages) - 1; s >= 0 && n == nil; s-- {
+			if st := c.stages[s]; st.wide && st.free.len() == 0 {
+				if n = c.reservable(c.headPart(s)); n != nil && c.fits(n, s) {
+					n = nil
+				}
+				stage = s
+			}
+		}
+	}
+	if n == c.reserved && (n == nil || stage == c.reservedFor) {
+		return false
+	}
+	before := c.reserved
+	c.reserved, c.reservedFor = n, stage
+	for _, changed := range [2]*node{before, n} {
+		if changed != nil {
+			c.touch(changed)
+		}
+	}
+	return true
+}
+
+// reservable is the node where p waits, or else the first that could run it.
+func (c *Core) reservable(p *part) *node {
+	if p == nil || p.queue.node != nil {
+		if p == nil || !c.capable(p.queue.node, int(p.stage)) {
+			return nil
+		}
+		return p.queue.node
+	}
+	if s := int(p.stage); c.reserved != nil && c.reservedFor == s && c.mayTake(c.reserved, s) {
+		return c.reserved
+	}
+	for n := c.nodeList.head; n != nil; n = n.next {
+		if c.mayTake(n, int(p.stage)) {
+			return n
+		}
+	}
+	return nil
+}
+
+// mayTake reports whether n could run stage s with all of its slots free.
+func (c *Core) mayTake(n *node, s int) bool {
+	return !n.dead && c.capable(n, s) && !(n.draining && s == 0)
+}
+
+// keptFrom reports whether the slots of n are reserved from stage s.
+func (c *Core) keptFrom(n *node, s int) bool {
+	return n == c.reserved && s != c.reservedFor && c.shares(s, c.reservedFor)
+}
+
 // preempt cancels the latest blocked tasks whose slots the head source partition lacks: a blocked task ends only when
 // something else makes room, and that something may wait for the head. What they made stays.
 func (c *Core) preempt() {
 	if c.preempted > 0 || c.paused.len() == 0 || c.head == nil {
 		return
 	}
-	for s := len(c.stages) - 1; s >= 0; s-- {
+	for s := range slices.Backward(c.stages) {
 		if p := c.headPart(s); p == nil || c.stages[s].free.len() > 0 {
 			continue
 		}
@@ -33,32 +90,41 @@ func (c *Core) headPart(s int) *part {
 	return nil
 }
 
-// inTheWay are the latest blocked tasks of one node without which it could run a task of stage s; none where no node
-// would have the slots without all of its blocked tasks.
+// inTheWay are the latest blocked tasks of one node without which it could run a task of stage s. There are none where
+// a task that is not blocked has such slots, as these will be free in time.
 func (c *Core) inTheWay(s int) []*task {
 	blocked := slices.Clone(c.paused.items)
 	slices.SortFunc(blocked, func(a, b *task) int { return b.part.id.Compare(a.part.id) })
-	free := map[*node][]int{}
+	tasks := map[*node][]*task{}
+	for _, t := range blocked {
+		if t.blocked && c.shares(int(t.part.stage), s) && c.mayTake(t.node, s) {
+			tasks[t.node] = append(tasks[t.node], t)
+		}
+	}
 	for _, t := range blocked {
 		n := t.node
-		if !t.blocked || n.draining && s == 0 {
+		if len(tasks[n]) == 0 || len(tasks[n]) < c.sharing(n, s) {
 			continue
 		}
-		if free[n] == nil {
-			free[n] = slices.Clone(n.free)
-		}
-		if !c.release(free[n], int(t.part.stage), s) {
-			continue
-		}
-		var tasks []*task
-		for _, u := range blocked {
-			if u.node == n && u.blocked && u.part.id.Compare(t.part.id) >= 0 && c.shares(int(u.part.stage), s) {
-				tasks = append(tasks, u)
+		free := slices.Clone(n.free)
+		for i, u := range tasks[n] {
+			if c.release(free, int(u.part.stage), s) {
+				return tasks[n][:i+1]
 			}
 		}
-		return tasks
 	}
 	return nil
+}
+
+// sharing is the number of tasks on n that have slots which stage s takes too.
+func (c *Core) sharing(n *node, s int) int {
+	sum := 0
+	for t, runs := range n.runs {
+		if c.shares(t, s) {
+			sum += runs
+		}
+	}
+	return sum
 }
 
 // release adds what a task of stage from takes to free, and reports whether a task of stage s then fits.

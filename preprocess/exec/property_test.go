@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -89,7 +90,7 @@ func drawScenario(t *rapid.T) scenario {
 	for range rapid.IntRange(0, 6).Draw(t, "faults") {
 		s.faults = append(s.faults, fault{
 			at:   time.Duration(rapid.IntRange(0, 3000).Draw(t, "at")) * time.Millisecond,
-			kind: rapid.SampledFrom([]string{"lose", "fail", "drain"}).Draw(t, "kind"),
+			kind: rapid.SampledFrom([]string{"lose", "fail", "drain", "fatal", "withdraw", "seek"}).Draw(t, "kind"),
 			node: rapid.IntRange(0, s.nodes-1).Draw(t, "node"),
 		})
 	}
@@ -168,10 +169,37 @@ func (s *scenario) play() (*world, error) {
 		// Offers come in order, some later than others.
 		w.after(time.Duration(i)*time.Duration(s.salt%50)*time.Millisecond, func() error {
 			w.asked = lineage.ID{Depth: 1} // what was asked for before it was offered is asked for again
+			w.offered[s.offer(i).ID] = true
 			return w.apply(s.offer(i))
 		})
 	}
 	return w, w.finish()
+}
+
+// offerAgain offers withdrawn source partitions anew, without what was consumed of them.
+func (s *scenario) offerAgain(w *world, from, to int) error {
+	w.asked = lineage.ID{Depth: 1}
+	for i := from; i < to; i++ {
+		ev := s.offer(i)
+		if !w.offered[ev.ID] || w.core.sources[ev.ID] != nil {
+			continue
+		}
+		expected := w.expected(0, ev.ID)
+		for _, out := range expected {
+			if w.consumed[out] > 0 {
+				ev.Skip = append(ev.Skip, out)
+			}
+			// Those that were not consumed are of no use any more, wherever they are.
+			delete(w.final, out)
+		}
+		if len(expected) > 0 && len(ev.Skip) == len(expected) {
+			continue
+		}
+		if err := w.apply(ev); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *scenario) inject(w *world, f fault) error {
@@ -181,7 +209,19 @@ func (s *scenario) inject(w *world, f fault) error {
 		return nil
 	}
 	switch f.kind {
-	case "fail": // the latest task
+	case "withdraw":
+		if w.read < len(w.stream) {
+			i := w.read + f.node%(len(w.stream)-w.read)
+			return errors.Join(w.apply(Withdrawn{Sources: w.stream[i : i+1]}), s.offerAgain(w, i, i+1))
+		}
+		return nil
+	case "seek":
+		if w.read < len(w.stream) {
+			i := w.read + f.node%(len(w.stream)-w.read)
+			return errors.Join(w.apply(WithdrawnFrom{Source: w.stream[i]}), s.offerAgain(w, i, len(w.stream)))
+		}
+		return nil
+	case "fail", "fatal": // the latest task
 		var latest *simTask
 		for _, t := range n.tasks {
 			if latest == nil || t.launch.Task > latest.launch.Task {
@@ -191,7 +231,12 @@ func (s *scenario) inject(w *world, f fault) error {
 		if latest == nil {
 			return nil
 		}
-		return w.end(latest, TaskFailed{Task: latest.launch.Task, Attempt: latest.launch.Attempt})
+		ev := TaskFailed{Task: latest.launch.Task, Attempt: latest.launch.Attempt, Fatal: f.kind == "fatal"}
+		if err := w.end(latest, ev); err != nil || !ev.Fatal {
+			return err
+		}
+		i := int(latest.launch.Input.Source)
+		return s.offerAgain(w, i, i+1)
 	case "drain":
 		if err := w.apply(NodeDraining{Node: id}); err != nil {
 			return err

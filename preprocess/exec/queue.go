@@ -26,7 +26,7 @@ func usable(n *node) bool { return n != nil && !n.dead && !n.draining }
 // enqueue puts a ready part where it waits for a task: at the node that has it, or has its group, or anywhere.
 func (c *Core) enqueue(p *part) {
 	s := int(p.stage)
-	st := &c.stages[s]
+	st := c.stages[s]
 	q := st.anywhere
 	switch g := p.src.group; {
 	case s > 0:
@@ -50,7 +50,7 @@ func (c *Core) enqueue(p *part) {
 
 // dequeue takes a ready part out of its queue.
 func (c *Core) dequeue(p *part) {
-	st := &c.stages[p.stage]
+	st := c.stages[p.stage]
 	q := p.queue
 	p.queue = nil
 	q.parts.remove(p)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -31,12 +32,12 @@ type world struct {
 	stream   []lineage.ID
 	consume  int
 	needs    bool // the reader says what it waits for
+	anyOrder bool // the reader takes outputs as they come
 	asked    lineage.ID
-	read     int // source partitions consumed
+	read     int                 // source partitions consumed
+	offered  map[lineage.ID]bool // those offered so far
 	consumed map[lineage.ID]int
 	final    map[lineage.ID]NodeID
-	finals   map[lineage.ID][]lineage.ID // by source partition, those that are not consumed
-	finished map[lineage.ID]int          // outputs of each source partition that are made in all, -1 while not known
 
 	log      []string
 	launches int
@@ -50,8 +51,25 @@ type simNode struct {
 	budget int64
 	slots  map[string]int
 	used   map[string]int
-	held   map[lineage.ID]int64
+	held   map[copyOf]int64
 	tasks  map[TaskID]*simTask
+}
+
+// copyOf tells the copies of an output apart that a stopping task and its successor make on one node.
+type copyOf struct {
+	id   lineage.ID
+	task TaskID
+}
+
+// find is the copy that the latest task made.
+func (n *simNode) find(id lineage.ID) (copyOf, bool) {
+	var found copyOf
+	for c := range n.held {
+		if c.id == id && c.task > found.task {
+			found = c
+		}
+	}
+	return found, found.task > 0
 }
 
 type simTask struct {
@@ -78,8 +96,8 @@ func newWorld(cfg Config, sources int) (*world, error) {
 		return nil, err
 	}
 	w := &world{
-		core: core, cfg: core.cfg, nodes: map[NodeID]*simNode{}, consumed: map[lineage.ID]int{}, final: map[lineage.ID]NodeID{},
-		finals: map[lineage.ID][]lineage.ID{}, finished: map[lineage.ID]int{}, peak: map[NodeID]int64{},
+		core: core, cfg: core.cfg, nodes: map[NodeID]*simNode{}, offered: map[lineage.ID]bool{}, consumed: map[lineage.ID]int{}, final: map[lineage.ID]NodeID{},
+		peak: map[NodeID]int64{},
 	}
 	for i := range sources {
 		w.stream = append(w.stream, lineage.SourceID(0, uint64(i)))
@@ -101,7 +119,7 @@ func (w *world) apply(ev Event) error {
 
 func (w *world) join(id NodeID, slots map[string]int, budget int64) error {
 	w.nodes[id] = &simNode{
-		id: id, budget: budget, slots: slots, used: map[string]int{}, held: map[lineage.ID]int64{}, tasks: map[TaskID]*simTask{},
+		id: id, budget: budget, slots: slots, used: map[string]int{}, held: map[copyOf]int64{}, tasks: map[TaskID]*simTask{},
 	}
 	return w.apply(NodeJoined{Node: id, Slots: slots, BudgetBytes: budget})
 }
@@ -110,8 +128,8 @@ func (w *world) lose(id NodeID) error {
 	n := w.nodes[id]
 	delete(w.nodes, id)
 	for out := range n.held {
-		if w.final[out] == id {
-			delete(w.final, out)
+		if w.final[out.id] == id {
+			delete(w.final, out.id)
 		}
 	}
 	return w.apply(NodeLost{Node: id})
@@ -121,6 +139,9 @@ func (w *world) lose(id NodeID) error {
 func (w *world) step() (bool, error) {
 	if err := w.decide(); err != nil {
 		return false, err
+	}
+	if at, ok := w.core.NextTick(); ok && at > w.now {
+		w.after(at-w.now, func() error { return nil })
 	}
 	if len(w.queue) == 0 {
 		return false, nil
@@ -153,7 +174,7 @@ func (w *world) decide() error {
 		if again := w.core.Decide(nil); len(again) > 0 {
 			return fmt.Errorf("a second Decide decided %T%+v", again[0], again[0])
 		}
-		if err := w.check(); err != nil {
+		if err := errors.Join(w.check(), audit(w.core)); err != nil {
 			return err
 		}
 		if progress, err := w.reader(); err != nil || !progress {
@@ -167,13 +188,18 @@ func (w *world) carryOut(d Decision) error {
 	case Launch:
 		return w.launch(d)
 	case FreeInput:
-		if _, ok := w.nodes[d.Node].held[d.ID]; !ok {
+		found, ok := w.nodes[d.Node].find(d.ID)
+		if !ok {
 			return fmt.Errorf("FreeInput of %s, which %s does not hold", d.ID, d.Node)
 		}
-		delete(w.nodes[d.Node].held, d.ID)
+		delete(w.nodes[d.Node].held, found)
 	case Discard:
-		delete(w.nodes[d.Node].held, d.ID)
-		if w.final[d.ID] == d.Node {
+		out := copyOf{d.ID, d.Task}
+		if _, ok := w.nodes[d.Node].held[out]; !ok {
+			return fmt.Errorf("discarding %s of task %d, which %s does not hold", d.ID, d.Task, d.Node)
+		}
+		delete(w.nodes[d.Node].held, out)
+		if _, other := w.nodes[d.Node].find(d.ID); !other && w.final[d.ID] == d.Node {
 			delete(w.final, d.ID)
 		}
 	case Pause:
@@ -187,8 +213,10 @@ func (w *world) carryOut(d Decision) error {
 		}
 	case Cancel:
 		t := w.nodes[d.Node].tasks[d.Task]
-		t.canceled = true
-		w.after(time.Millisecond, func() error { return w.end(t, TaskFailed{Task: d.Task, Attempt: d.Attempt}) })
+		w.after(time.Millisecond, func() error { // it may report one more output until then
+			t.canceled = true
+			return w.end(t, TaskFailed{Task: d.Task, Attempt: d.Attempt})
+		})
 	}
 	return nil
 }
@@ -205,13 +233,14 @@ func (w *world) launch(d Launch) error {
 		}
 	}
 	if d.Stage > 0 {
-		if _, ok := w.nodes[d.InputNode].held[d.Input]; !ok {
+		if _, ok := w.nodes[d.InputNode].find(d.Input); !ok {
 			return fmt.Errorf("launch of task %d reads %s, which %s does not hold", d.Task, d.Input, d.InputNode)
 		}
 	}
 	t := &simTask{launch: d, node: n, sizes: w.outputs(d.Stage, d.Input)}
 	if d.Stage > 0 && d.InputNode != d.Node {
-		t.copied = w.nodes[d.InputNode].held[d.Input]
+		in, _ := w.nodes[d.InputNode].find(d.Input)
+		t.copied = w.nodes[d.InputNode].held[in]
 	}
 	n.tasks[d.Task] = t
 	w.launches++
@@ -244,10 +273,11 @@ func (w *world) emit(t *simTask) error {
 		size := t.sizes[t.next]
 		t.next++
 		if !slices.Contains(t.launch.Skip, id) {
-			if _, twice := t.node.held[id]; twice {
+			out := copyOf{id, t.launch.Task}
+			if _, twice := t.node.held[out]; twice {
 				return fmt.Errorf("%s on %s: %w", id, t.node.id, errTooMany)
 			}
-			t.node.held[id] = size
+			t.node.held[out] = size
 			if t.launch.Stage == len(w.cfg.Stages)-1 {
 				w.final[id] = t.node.id
 			}
@@ -298,6 +328,9 @@ func (w *world) expected(stage int, id lineage.ID) []lineage.ID {
 
 // reader consumes what it can; true if it consumed anything.
 func (w *world) reader() (bool, error) {
+	if w.anyOrder {
+		return w.readAny()
+	}
 	progress := false
 	for w.read < len(w.stream) {
 		span := w.stream[w.read:min(w.read+max(w.consume, 1), len(w.stream))]
@@ -330,14 +363,10 @@ func (w *world) reader() (bool, error) {
 			return progress, nil
 		}
 		for _, out := range outs {
-			at, ok := w.final[out]
-			if !ok {
+			if _, ok := w.final[out]; !ok {
 				return progress, nil
 			}
-			w.consumed[out]++
-			delete(w.final, out)
-			delete(w.nodes[at].held, out)
-			if err := errors.Join(w.apply(OutputTaken{ID: out}), w.apply(Freed{ID: out})); err != nil {
+			if err := w.consumeOutput(out); err != nil {
 				return progress, err
 			}
 			progress = true
@@ -346,6 +375,34 @@ func (w *world) reader() (bool, error) {
 		progress = true
 	}
 	return progress, nil
+}
+
+// readAny consumes every output at once, in whatever order they come.
+func (w *world) readAny() (bool, error) {
+	ids := slices.SortedFunc(maps.Keys(w.final), lineage.ID.Compare)
+	for _, id := range ids {
+		if err := w.consumeOutput(id); err != nil {
+			return true, err
+		}
+	}
+	for w.read < len(w.stream) {
+		for _, out := range w.expected(0, w.stream[w.read]) {
+			if w.consumed[out] == 0 {
+				return len(ids) > 0, nil
+			}
+		}
+		w.read++
+	}
+	return len(ids) > 0, nil
+}
+
+func (w *world) consumeOutput(id lineage.ID) error {
+	n := w.nodes[w.final[id]]
+	w.consumed[id]++
+	delete(w.final, id)
+	found, _ := n.find(id)
+	delete(n.held, found)
+	return errors.Join(w.apply(OutputTaken{ID: id}), w.apply(Freed{ID: id}))
 }
 
 // check compares the core's accounts with the nodes'.

@@ -107,7 +107,7 @@ func (c *Core) discard(p *part) {
 	}
 	if n := p.node; n != nil {
 		c.drop(p)
-		c.pending = append(c.pending, addressed{n, Discard{Node: n.id, ID: p.id}})
+		c.pending = append(c.pending, addressed{node: n, what: Discard{Node: n.id, ID: p.id, Task: p.parent.task, Attempt: p.accounted}})
 	}
 	c.setState(p, gone)
 	p.kids = nil
@@ -173,7 +173,7 @@ func (c *Core) retry(p *part) {
 func (c *Core) usedUp(p *part) {
 	if n := p.node; n != nil {
 		c.drop(p)
-		c.pending = append(c.pending, addressed{n, FreeInput{Node: n.id, ID: p.id}})
+		c.pending = append(c.pending, addressed{node: n, what: FreeInput{Node: n.id, ID: p.id}})
 	}
 	c.setState(p, used)
 }

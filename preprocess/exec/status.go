@@ -10,7 +10,7 @@ import (
 func (c *Core) Waiting() []Wait {
 	var waits []Wait
 	for s := range c.stages {
-		st := &c.stages[s]
+		st := c.stages[s]
 		if k := st.anywhere.parts.len(); k > 0 {
 			waits = append(waits, Wait{Stage: s, Reason: c.whyAnywhere(s), Count: k})
 		}
@@ -24,10 +24,7 @@ func (c *Core) Waiting() []Wait {
 		}
 	}
 	for _, t := range c.paused.items {
-		reason := ReasonNodeMemory
-		if t.produced >= t.expected && t.unread >= c.cfg.MaxUnread {
-			reason = ReasonDownstreamFull
-		}
+		reason := cmp.Or(c.mayGrow(t, max(0, c.nextOutput(t)-t.reserve)), ReasonOrder)
 		waits = append(waits, Wait{Stage: int(t.part.stage), Node: t.node.id, Reason: reason, Count: 1})
 	}
 	slices.SortFunc(waits, func(a, b Wait) int {
@@ -69,7 +66,7 @@ func (c *Core) Snapshot() Snapshot {
 		s.Nodes = append(s.Nodes, status)
 	}
 	for i := range c.stages {
-		st := &c.stages[i]
+		st := c.stages[i]
 		mean := st.spec.ExpectBytes
 		if st.est.tasks > 0 {
 			mean = clampBytes(st.est.out)

@@ -21,8 +21,10 @@ type task struct {
 	expected, produced int64
 	// reserve is what is charged for it beyond what it produced: outputs to come, and the copy of its input.
 	reserve, copied int64
-	unread          int
-	started         time.Duration
+	// promised is what is expected of it beyond that, and not charged.
+	promised int64
+	unread   int
+	started  time.Duration
 
 	// paused tasks wait for room, if blocked for an output of blockedBytes.
 	paused, wasPaused, blocked bool
@@ -35,13 +37,20 @@ type task struct {
 // launch starts a task on p.
 func (c *Core) launch(p *part, n *node) {
 	need, extra := c.need(p, n), copied(p, n)
+	charge, refused := c.cost(p, n)
+	switch {
+	case refused != 0: // it may take the node over its budget, but by no more than it must
+		charge = c.first(p, need-extra) + extra
+	case p.stage == 0:
+		n.admitted = c.now
+	}
 	c.dequeue(p)
 	if p.task == 0 {
 		c.lastTask++
 		p.task = c.lastTask
 	}
 	p.attempt++
-	st := &c.stages[p.stage]
+	st := c.stages[p.stage]
 	t := &task{
 		id: p.task, attempt: p.attempt, part: p, node: n, replay: p.attempt > 1 || p.src.replay,
 		expected: need - extra, copied: extra, started: c.now, pausedAt: -1, lateAt: -1,
@@ -60,10 +69,10 @@ func (c *Core) launch(p *part, n *node) {
 	for _, r := range st.takes {
 		n.free[r.index] -= r.slots
 	}
-	c.setReserve(t, need-extra)
+	c.setReserve(t, charge-extra)
 	c.charge(n, extra)
 	c.overdraw(n, p.src)
-	c.pending = append(c.pending, addressed{n, ev})
+	c.pending = append(c.pending, addressed{node: n, what: ev})
 	if p.stage == 0 {
 		c.settleGroup(p.src.group, n)
 	}
@@ -119,7 +128,7 @@ func (c *Core) stop(t *task) {
 	t.paused, t.blocked = false, false
 	if !t.stopping {
 		t.stopping = true
-		c.pending = append(c.pending, addressed{n, Cancel{Task: t.id, Attempt: t.attempt, Node: n.id}})
+		c.pending = append(c.pending, addressed{node: n, about: t, what: Cancel{Task: t.id, Attempt: t.attempt, Node: n.id}})
 	}
 }
 
@@ -201,7 +210,7 @@ func (c *Core) outputBlocked(ev OutputBlocked) error {
 
 // reject drops an output that the task should not have kept.
 func (c *Core) reject(t *task, id lineage.ID) {
-	c.pending = append(c.pending, addressed{t.node, Discard{Node: t.node.id, ID: id}})
+	c.pending = append(c.pending, addressed{node: t.node, what: Discard{Node: t.node.id, ID: id, Task: t.id, Attempt: t.attempt}})
 }
 
 // take puts an output of a running task to where it waits for what comes next.

@@ -4,15 +4,16 @@ package exec
 type Reason uint8
 
 const (
-	// ReasonSlots: no node that has the stage's resources has enough free slots.
+	// ReasonSlots means that no node that has the stage's resources has enough free slots.
 	ReasonSlots Reason = iota + 1
-	// ReasonNodeMemory: the node's budget does not cover the expected output.
+	// ReasonNodeMemory means that the node's budget does not cover the expected output.
 	ReasonNodeMemory
-	// ReasonDownstreamFull: what was made before has to be taken by the next stage or a reader first.
+	// ReasonDownstreamFull means that what was made before has to be taken by the next stage or a reader first.
 	ReasonDownstreamFull
-	// ReasonBudget: the node has room, but it is kept for the later stages of what was admitted before.
+	// ReasonBudget means that the node has room, but keeps it for later stages of what it has admitted, or that it is not
+	// yet time to admit more.
 	ReasonBudget
-	// ReasonOrder: something else has to come first in the stream or in the plan.
+	// ReasonOrder means that something else has to come first in the stream or in the plan.
 	ReasonOrder
 )
 
