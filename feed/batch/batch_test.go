@@ -2,6 +2,7 @@ package batch_test
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -271,5 +272,42 @@ func TestTypesAreChecked(t *testing.T) {
 	_, err := batch.NewLayout(arrow.NewSchema([]arrow.Field{{Name: "x", Type: arrow.FixedWidthTypes.Boolean}, {Name: "x", Type: deep}}, nil))
 	if errkind.Of(err) != errkind.Invalid {
 		t.Errorf("two columns of one name: got %v", err)
+	}
+}
+
+// A stream of batches makes next to no garbage: their buffers are used again.
+func TestBuffersAreReused(t *testing.T) {
+	pool := partition.NewPool(64 << 20)
+	s := schema(t)
+	rec := record(rand.New(rand.NewPCG(1, 2)), memory.DefaultAllocator, s, 4000)
+	defer rec.Release()
+	layout, err := batch.NewLayout(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	assemble := func() int64 {
+		got, err := layout.Assemble(pool, []batch.Piece{{Record: rec, NumRows: 4000, Valid: true}, {Record: rec, NumRows: 4000}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer got.Release()
+		return partition.DataBytes(got)
+	}
+	bytes := assemble()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	const n = 50
+	for range n {
+		assemble()
+	}
+	runtime.ReadMemStats(&after)
+	if perBatch := int64(after.TotalAlloc-before.TotalAlloc) / n; perBatch > bytes/10 {
+		t.Errorf("a batch of %d bytes makes %d bytes of garbage", bytes, perBatch)
+	}
+	if stats := pool.Stats(); stats.IdleBytes > 2*bytes {
+		t.Errorf("%d bytes are kept for batches of %d", stats.IdleBytes, bytes)
+	}
+	if err := pool.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,0 +1,280 @@
+package fetch
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/preprocess/lineage"
+	"github.com/millrace/millrace/preprocess/partition"
+)
+
+// worker is a data service that sends what it is told to.
+type worker struct {
+	flight.BaseFlightServer
+
+	messages []*flight.FlightData
+	silent   bool
+}
+
+func (w *worker) DoGet(_ *flight.Ticket, stream flight.FlightService_DoGetServer) error {
+	for _, m := range w.messages {
+		if err := stream.Send(m); err != nil {
+			return err
+		}
+	}
+	if w.silent {
+		<-stream.Context().Done()
+	}
+	return nil
+}
+
+// connect serves w in memory and gives connections to it.
+func connect(t *testing.T, register func(*grpc.Server), options ...grpc.ServerOption) (*conns, *partition.Pool) {
+	t.Helper()
+	l := bufconn.Listen(1 << 20)
+	s := grpc.NewServer(options...)
+	register(s)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Serve(l)
+	}()
+	pool := partition.NewPool(0)
+	cfg := Config{
+		Pool: pool, BudgetBytes: 1, Logger: slog.New(slog.DiscardHandler),
+		Dial: func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) },
+	}
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	c := newConns(&cfg)
+	t.Cleanup(func() {
+		c.sweep(time.Now().Add(time.Hour))
+		s.Stop()
+		<-done
+		if err := pool.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, pool
+}
+
+func record(t *testing.T, rows int) arrow.RecordBatch {
+	t.Helper()
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{
+		{Name: "n", Type: arrow.PrimitiveTypes.Int64}, {Name: "text", Type: arrow.BinaryTypes.String},
+	}, nil))
+	defer b.Release()
+	for i := range rows {
+		b.Field(0).(*array.Int64Builder).Append(int64(i))
+		b.Field(1).(*array.StringBuilder).Append("row")
+	}
+	return b.NewRecordBatch()
+}
+
+func ticket(rows ...int64) partition.Ticket {
+	t := partition.Ticket{Job: "job"}
+	first := int64(0)
+	for _, n := range rows {
+		t.Slices = append(t.Slices, partition.Slice{ID: lineage.SourceID(0, 0), First: first, Rows: n})
+		first += n
+	}
+	return t
+}
+
+func fetchAll(t *testing.T, c *conns, want partition.Ticket, fn func(int, arrow.RecordBatch) error) error {
+	t.Helper()
+	f, release, err := c.acquire("worker:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	return f.Fetch(t.Context(), want, fn)
+}
+
+// Slices of a worker in another process come whole, in buffers of the pool that return there; connections that are idle
+// are closed.
+func TestRemoteSlices(t *testing.T) {
+	store := partition.NewStore("w", partition.Hooks{})
+	defer store.Close()
+	rec := record(t, 100)
+	store.Put("job", 1, partition.New(lineage.SourceID(0, 0), 0, rec))
+	c, pool := connect(t, func(s *grpc.Server) { partition.NewServer(store).Register(s) }, partition.ServerOption())
+	at := int64(0)
+	err := fetchAll(t, c, ticket(40, 60), func(_ int, got arrow.RecordBatch) error {
+		want := rec.NewSlice(at, at+got.NumRows())
+		defer want.Release()
+		if !array.RecordEqual(want, got) {
+			t.Errorf("rows from %d on differ", at)
+		}
+		if pool.Stats().LiveBuffers == 0 {
+			t.Error("the slice does not lie in the pool")
+		}
+		at += got.NumRows()
+		return nil
+	})
+	rec.Release()
+	if err != nil || at != 100 {
+		t.Fatalf("%d rows, %v", at, err)
+	}
+	if err := fetchAll(t, c, partition.Ticket{Job: "other", Slices: ticket(1).Slices}, nil); errkind.Of(err) != errkind.NotFound {
+		t.Errorf("an unknown job: %v", err)
+	}
+	if c.len() != 1 {
+		t.Errorf("%d connections", c.len())
+	}
+	c.sweep(time.Now().Add(-time.Hour))
+	if c.len() != 1 {
+		t.Error("a connection that was just used was closed")
+	}
+	c.sweep(time.Now().Add(time.Hour))
+	if c.len() != 0 {
+		t.Error("an idle connection was kept")
+	}
+}
+
+// messagesOf is what a well-behaved worker sends for rec.
+func messagesOf(t *testing.T, rec arrow.RecordBatch) []*flight.FlightData {
+	t.Helper()
+	schema := ipc.GetSchemaPayload(rec.Schema(), memory.DefaultAllocator)
+	defer schema.Release()
+	payload, err := ipc.GetRecordBatchPayload(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer payload.Release()
+	var body bytes.Buffer
+	if err := payload.SerializeBody(&body); err != nil {
+		t.Fatal(err)
+	}
+	schemaMeta, meta := schema.Meta(), payload.Meta()
+	defer schemaMeta.Release()
+	defer meta.Release()
+	header := bytes.Clone(meta.Bytes())
+	sum := partition.Checksum(header, body.Bytes())
+	return []*flight.FlightData{
+		{DataHeader: bytes.Clone(schemaMeta.Bytes())},
+		{DataHeader: header, DataBody: body.Bytes(), AppMetadata: partition.AppMetadata{CRC32C: sum}.Append(nil)},
+	}
+}
+
+// What is damaged on the way, or is not what was asked for, is an error with a cause, and no buffer is lost.
+func TestDamagedSlicesAreErrors(t *testing.T) {
+	for name, change := range map[string]func([]*flight.FlightData) []*flight.FlightData{
+		"body": func(m []*flight.FlightData) []*flight.FlightData {
+			m[1].DataBody[3] ^= 1
+			return m
+		},
+		"header": func(m []*flight.FlightData) []*flight.FlightData {
+			m[1].DataHeader[9] ^= 1
+			return m
+		},
+		"no checksum": func(m []*flight.FlightData) []*flight.FlightData {
+			m[1].AppMetadata = nil
+			return m
+		},
+		"other slice": func(m []*flight.FlightData) []*flight.FlightData {
+			m[1].AppMetadata[0] = 5
+			return m
+		},
+		"no header": func(m []*flight.FlightData) []*flight.FlightData {
+			m[1].DataHeader = nil
+			return m
+		},
+		"no schema": func(m []*flight.FlightData) []*flight.FlightData { return m[1:] },
+		"garbage that passes its checksum": func(m []*flight.FlightData) []*flight.FlightData {
+			m[1].DataHeader = bytes.Repeat([]byte{0xfe, 3}, 100)
+			m[1].AppMetadata = partition.AppMetadata{CRC32C: partition.Checksum(m[1].DataHeader, m[1].DataBody)}.Append(nil)
+			return m
+		},
+		"one too many": func(m []*flight.FlightData) []*flight.FlightData {
+			more := proto.CloneOf(m[1])
+			more.AppMetadata[0] = 1
+			return append(m, more)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rec := record(t, 50)
+			defer rec.Release()
+			w := &worker{messages: change(messagesOf(t, rec))}
+			c, _ := connect(t, func(s *grpc.Server) { flight.RegisterFlightServiceServer(s, w) })
+			err := fetchAll(t, c, ticket(50), func(int, arrow.RecordBatch) error { return nil })
+			if err == nil {
+				t.Error("it was accepted")
+			}
+		})
+	}
+}
+
+// An attempt in which nothing comes is given up and says so.
+func TestSilenceIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &worker{silent: true}
+		c, _ := connect(t, func(s *grpc.Server) { flight.RegisterFlightServiceServer(s, w) })
+		began := time.Now()
+		err := fetchAll(t, c, ticket(1), nil)
+		if errkind.Of(err) != errkind.Unavailable || time.Since(began) != c.cfg.SilenceTimeout {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+	})
+}
+
+// Whatever bytes come, reading them ends in a message or an error, agrees with protobuf on what is well formed, and
+// keeps no buffer.
+func FuzzUnmarshal(f *testing.F) {
+	good, err := proto.Marshal(&flight.FlightData{
+		FlightDescriptor: &flight.FlightDescriptor{Cmd: []byte("x")}, DataHeader: []byte("header"), AppMetadata: []byte("meta"), DataBody: []byte("body"),
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good, uint8(3))
+	f.Add(good[:len(good)-2], uint8(1))
+	f.Add([]byte{0x08, 0x01, 0x15, 1, 2, 3, 4, 0x19, 1, 2, 3, 4, 5, 6, 7, 8}, uint8(200))
+	f.Add([]byte{0xc2, 0x3e, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, uint8(2))
+	f.Fuzz(func(t *testing.T, raw []byte, cut uint8) {
+		pool := partition.NewPool(0)
+		k := min(int(cut), len(raw))
+		parts := mem.BufferSlice{mem.SliceBuffer(raw[:k]), mem.SliceBuffer(raw[k:])}
+		d := &flightData{alloc: pool.Alloc, free: pool.Free}
+		err := newCodec().Unmarshal(parts, d)
+		var want flight.FlightData
+		if wantErr := proto.Unmarshal(raw, &want); err == nil && wantErr == nil {
+			if !bytes.Equal(d.header, want.GetDataHeader()) || !bytes.Equal(d.appMetadata, want.GetAppMetadata()) || !bytes.Equal(d.body, want.GetDataBody()) {
+				t.Errorf("read %q %q %q, protobuf has %q %q %q", d.header, d.appMetadata, d.body, want.GetDataHeader(), want.GetAppMetadata(), want.GetDataBody())
+			}
+		} else if err != nil && wantErr == nil && !errorsAreGroups(raw) {
+			t.Errorf("refused what protobuf reads: %v", err)
+		}
+		d.drop()
+		if err := pool.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// errorsAreGroups says whether raw may hold groups, an old form that protobuf skips and this codec refuses.
+func errorsAreGroups(raw []byte) bool {
+	for _, b := range raw {
+		if b&7 == 3 {
+			return true
+		}
+	}
+	return false
+}
