@@ -17,6 +17,8 @@ type Partition struct {
 	bytes   int64
 	hash    [16]byte
 
+	replaced bool // guarded by the store
+
 	refs atomic.Int64
 	gone func() // called once, after the last release; set by the store before anyone else has a reference
 }

@@ -51,8 +51,8 @@ type Hooks struct {
 	// Taken is called when a reader acquires a partition.
 	Taken func(job string, id lineage.ID)
 	// Freed is called after the memory of a partition is given up, which is later than Free while someone still
-	// reads it.
-	Freed func(job string, id lineage.ID, bytes int64)
+	// reads it. replaced says that it was not the store's partition of that identity any more, or never was.
+	Freed func(job string, id lineage.ID, bytes int64, replaced bool)
 }
 
 // NewStore returns an empty Store. name is the worker's, for errors.
@@ -65,11 +65,12 @@ func NewStore(name string, hooks Hooks) *Store {
 // does when the store is closed.
 func (s *Store) Put(job string, generation uint64, p *Partition) bool {
 	bytes := p.Bytes()
-	p.gone = func() { s.freed(job, p.id, bytes) }
+	p.gone = func() { s.freed(job, p) }
 	s.mu.Lock()
 	s.stats.LiveBytes += bytes
 	old, exists := s.jobs[job][p.id]
 	if s.closed || exists && old.partition.attempt >= p.attempt {
+		p.replaced = true
 		s.mu.Unlock()
 		p.Release()
 		return false
@@ -82,6 +83,7 @@ func (s *Store) Put(job string, generation uint64, p *Partition) bool {
 	s.stats.HeldBytes += bytes
 	if exists {
 		s.uncount(old.partition)
+		old.partition.replaced = true
 	}
 	s.mu.Unlock()
 	if exists {
@@ -91,12 +93,13 @@ func (s *Store) Put(job string, generation uint64, p *Partition) bool {
 }
 
 // freed is called once the memory of a partition is given up.
-func (s *Store) freed(job string, id lineage.ID, bytes int64) {
+func (s *Store) freed(job string, p *Partition) {
 	s.mu.Lock()
-	s.stats.LiveBytes -= bytes
+	s.stats.LiveBytes -= p.bytes
+	replaced := p.replaced
 	s.mu.Unlock()
 	if s.hooks.Freed != nil {
-		s.hooks.Freed(job, id, bytes)
+		s.hooks.Freed(job, p.id, p.bytes, replaced)
 	}
 }
 

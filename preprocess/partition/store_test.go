@@ -32,7 +32,7 @@ func TestStoreCountsWhatIsInMemory(t *testing.T) {
 		mem := memory.NewCheckedAllocator(memory.DefaultAllocator)
 		defer mem.AssertSize(t, 0)
 		put, freed := map[key]int64{}, map[key]int64{}
-		store := NewStore("w1", Hooks{Freed: func(job string, id lineage.ID, bytes int64) { freed[key{job, id}] += bytes }})
+		store := NewStore("w1", Hooks{Freed: func(job string, id lineage.ID, bytes int64, _ bool) { freed[key{job, id}] += bytes }})
 		type model struct {
 			attempt    uint32
 			generation uint64

@@ -121,14 +121,14 @@ func (f *fake) Free(id lineage.ID) {
 	delete(f.held, id)
 }
 
-func (f *fake) SourceDone(id lineage.ID, outputs int) {
+func (f *fake) SourceDone(id lineage.ID, _ run.Grant, outputs int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.done[id] = outputs
 	f.changed()
 }
 
-func (f *fake) SourceFailed(id lineage.ID, err error) {
+func (f *fake) SourceFailed(id lineage.ID, _ run.Grant, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failed[id] = err
@@ -170,8 +170,8 @@ func (f *fake) start(t *testing.T, share *run.Share, slots int, budget int64) *r
 	return r
 }
 
-func offers(n int) []exec.Offered {
-	out := make([]exec.Offered, n)
+func offers(n int) []run.Offer {
+	out := make([]run.Offer, n)
 	for i := range out {
 		out[i].ID = lineage.SourceID(0, uint64(i))
 	}
@@ -252,7 +252,7 @@ func TestSkippedOutputsCountButAreNotMade(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Offer(exec.Offered{ID: id, Skip: []lineage.ID{skip}})
+		r.Offer(run.Offer{Offered: exec.Offered{ID: id, Skip: []lineage.ID{skip}}})
 		f.consume(r, 1)
 		r.Close(t.Context())
 		if f.done[id] != 3 || len(f.final) != 2 || f.final[skip] != 0 {
@@ -294,7 +294,7 @@ func TestWithdrawnSourcesEndSilentlyAndCanComeBack(t *testing.T) {
 		r := f.start(t, run.NewShares(map[string]int{"cpu": 2}, 4000).Join(1), 2, 4000)
 		r.Offer(offers(4)...)
 		synctest.Wait()
-		r.WithdrawUnfinished()
+		r.WithdrawBelow(1)
 		synctest.Wait()
 		if f.running != 0 || len(f.done)+len(f.failed) != 0 {
 			t.Errorf("%d tasks run, done %v, failed %v", f.running, f.done, f.failed)

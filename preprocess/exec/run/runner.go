@@ -40,11 +40,12 @@ type Config struct {
 type Runner struct {
 	cfg     Config
 	started time.Time
-	// newContext makes the context of a task; cancelAll ends those of all tasks, and then over is true.
-	newContext func() (context.Context, context.CancelFunc)
-	cancelAll  context.CancelFunc
-	over       func() bool
-	running    sync.WaitGroup
+	// spawn runs a task on a goroutine, with a context that the result cancels. cancelAll cancels those of all tasks,
+	// and then over is true.
+	spawn     func(task func(context.Context)) context.CancelFunc
+	cancelAll context.CancelFunc
+	over      func() bool
+	running   sync.WaitGroup
 
 	// mu guards the queue. What is in it runs one at a time, on the goroutine that found nobody else at it.
 	mu     sync.Mutex
@@ -67,6 +68,7 @@ type posted struct {
 
 // source is a source partition that is not finished.
 type source struct {
+	grant Grant
 	// pending is how many inputs of stages are known that no task has finished.
 	pending int
 	// outputs of the last stage, by tasks that have finished.
@@ -78,7 +80,8 @@ type running struct {
 	exec.Launch
 	src      *source
 	cancel   context.CancelFunc
-	begun    atomic.Bool // it has its share of the node
+	end      func()      // gives its share of the node back; used by its goroutine alone
+	begun    atomic.Bool // it had its share of the node once
 	canceled bool
 	paused   bool
 	resumed  chan struct{} // closed at Resume, made anew at Pause
@@ -94,12 +97,20 @@ func New(ctx context.Context, cfg Config) (*Runner, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	return &Runner{
+	r := &Runner{
 		cfg: cfg, started: time.Now(), core: core, cancelAll: cancel,
-		newContext: func() (context.Context, context.CancelFunc) { return context.WithCancel(ctx) },
-		over:       func() bool { return ctx.Err() != nil },
-		tasks:      map[exec.TaskID]*running{}, sources: map[lineage.ID]*source{},
-	}, nil
+		over:  func() bool { return ctx.Err() != nil },
+		tasks: map[exec.TaskID]*running{}, sources: map[lineage.ID]*source{},
+	}
+	r.spawn = func(task func(context.Context)) context.CancelFunc {
+		ctx, cancel := context.WithCancel(ctx)
+		r.running.Go(func() {
+			defer cancel()
+			task(ctx)
+		})
+		return cancel
+	}
+	return r, nil
 }
 
 // post has fn run, after what was posted before and never at the same time. It may be another goroutine that runs it,
@@ -155,19 +166,19 @@ func (r *Runner) apply(ev exec.Event) {
 }
 
 // Offer adds source partitions to run. One that is live already is run anew.
-func (r *Runner) Offer(offers ...exec.Offered) {
+func (r *Runner) Offer(offers ...Offer) {
 	r.post(func() {
 		for _, o := range offers {
-			err := r.core.Apply(o)
+			err := r.core.Apply(o.Offered)
 			if errkind.Of(err) == errkind.Conflict {
 				r.withdraw(o.ID)
-				err = r.core.Apply(o)
+				err = r.core.Apply(o.Offered)
 			}
 			if err != nil {
-				r.cfg.Reports.SourceFailed(o.ID, err)
+				r.cfg.Reports.SourceFailed(o.ID, o.Grant, err)
 				continue
 			}
-			r.sources[o.ID] = &source{pending: 1}
+			r.sources[o.ID] = &source{grant: o.Grant, pending: 1}
 		}
 	})
 }
@@ -185,22 +196,17 @@ func (r *Runner) withdraw(ids ...lineage.ID) {
 	r.apply(exec.Withdrawn{Sources: ids})
 }
 
-// WithdrawUnfinished drops all source partitions that are not done.
-func (r *Runner) WithdrawUnfinished() {
-	r.post(func() {
-		ids := make([]lineage.ID, 0, len(r.sources))
-		for id := range r.sources {
-			ids = append(ids, id)
+// WithdrawBelow is Withdraw for all source partitions that are not done and of a generation below the given one. When
+// it returns, nothing is reported of them any more.
+func (r *Runner) WithdrawBelow(generation uint64) {
+	r.ask(func() {
+		var ids []lineage.ID
+		for id, src := range r.sources {
+			if src.grant.Generation < generation {
+				ids = append(ids, id)
+			}
 		}
 		r.withdraw(ids...)
-	})
-}
-
-// WithdrawAll drops everything, finished source partitions included.
-func (r *Runner) WithdrawAll() {
-	r.post(func() {
-		clear(r.sources)
-		r.apply(exec.WithdrawnFrom{Source: lineage.SourceID(0, 0)})
 	})
 }
 
@@ -227,7 +233,7 @@ func (r *Runner) Status() (exec.Snapshot, []exec.Wait) {
 // Close stops the Runner: nothing is launched any more, and tasks that wait are cancelled. Tasks that run may finish
 // until ctx ends and are cancelled then. It returns when all have ended; nothing is reported after that.
 func (r *Runner) Close(ctx context.Context) {
-	r.ask(func() { //nolint:contextcheck // Tasks live as long as the Runner, not as whoever tells it something.
+	r.ask(func() {
 		r.closing = true
 		for _, t := range r.tasks {
 			if t.paused || !t.begun.Load() {
@@ -302,20 +308,38 @@ func (t *running) resume() {
 
 // launch starts the goroutine of a task.
 func (r *Runner) launch(l exec.Launch) {
-	ctx, cancel := r.newContext()
-	t := &running{Launch: l, src: r.sources[sourceOf(l.Input)], cancel: cancel}
+	src := r.sources[sourceOf(l.Input)]
+	if src == nil { // not reached: the core runs nothing of what is done or withdrawn
+		r.cfg.Logger.Error("task launched without a source partition", "partition", l.Input.String())
+		r.post(func() { r.apply(exec.TaskFailed{Task: l.Task, Attempt: l.Attempt, Fatal: true}) })
+		return
+	}
+	t := &running{Launch: l, src: src}
 	r.tasks[l.Task] = t
 	wait := r.cfg.Share.request(r.cfg.Core.Stages[l.Stage].Resources, r.expectation(l.Stage))
-	r.running.Go(func() {
-		defer cancel()
-		end, err := wait(ctx)
+	t.cancel = r.spawn(func(ctx context.Context) {
 		outputs := 0
+		err := t.enter(ctx, wait)
 		if err == nil {
-			defer end() // after the next task was launched, so that it stands in line for the slots
 			outputs, err = r.run(ctx, t)
 		}
-		r.ask(func() { r.ended(t, outputs, err) }) //nolint:contextcheck // Tasks live as long as the Runner, not as whoever tells it something.
+		r.ask(func() { r.ended(t, outputs, err) })
+		t.leave() // after the next task was launched, so that it stands in line for the slots
 	})
+}
+
+// enter waits for t's share of the node, leave gives it back.
+func (t *running) enter(ctx context.Context, wait func(context.Context) (func(), error)) error {
+	end, err := wait(ctx)
+	t.end = end
+	return err
+}
+
+func (t *running) leave() {
+	if t.end != nil {
+		t.end()
+		t.end = nil
+	}
 }
 
 // expectation is the expected output of a task, in bytes.
@@ -343,20 +367,23 @@ func (r *Runner) protect(ctx context.Context, t *running) (outputs int, err erro
 			err = errkind.Errorf(errkind.Internal, "stage %s panicked on partition %s: %v", r.cfg.Core.Stages[t.Stage].Name, t.Input, p)
 		}
 	}()
-	task := Task{Stage: t.Stage, Input: t.Input, Skip: t.Skip}
+	task := Task{Grant: t.src.grant, Stage: t.Stage, Input: t.Input, Skip: t.Skip}
 	return r.cfg.Stages.Run(ctx, task, func(o Output) error { return r.emit(ctx, t, o) })
 }
 
 // emit hands an output over, after waiting for room if the task is paused.
 func (r *Runner) emit(ctx context.Context, t *running, o Output) error {
 	for {
-		var wait chan struct{}
-		kept := false
-		r.ask(func() { //nolint:contextcheck // Tasks live as long as the Runner, not as whoever tells it something.
+		var (
+			wait   chan struct{}
+			expect int64
+			kept   bool
+		)
+		r.ask(func() {
 			switch {
 			case ctx.Err() != nil || !r.wanted(t):
 			case t.paused:
-				wait = t.resumed
+				wait, expect = t.resumed, r.expectation(t.Stage)
 				r.apply(exec.OutputBlocked{Task: t.Task, Attempt: t.Attempt, Bytes: o.Bytes})
 			default:
 				kept = true
@@ -370,9 +397,17 @@ func (r *Runner) emit(ctx context.Context, t *running, o Output) error {
 			o.Drop()
 			return errUnwanted
 		}
+		// What waits for room must not keep the slots from other jobs.
+		t.leave()
 		select {
 		case <-wait:
 		case <-ctx.Done():
+			o.Drop()
+			return ctx.Err()
+		}
+		if err := t.enter(ctx, r.cfg.Share.request(r.cfg.Core.Stages[t.Stage].Resources, expect)); err != nil {
+			o.Drop()
+			return err
 		}
 	}
 }
@@ -380,7 +415,7 @@ func (r *Runner) emit(ctx context.Context, t *running, o Output) error {
 // wanted reports whether anyone waits for what t makes. A source partition that was withdrawn, and maybe offered anew,
 // may not have led to the decision to cancel t yet.
 func (r *Runner) wanted(t *running) bool {
-	return !t.canceled && t.src != nil && r.sources[sourceOf(t.Input)] == t.src
+	return !t.canceled && r.sources[sourceOf(t.Input)] == t.src
 }
 
 func (r *Runner) keep(t *running, o Output) {
@@ -403,7 +438,7 @@ func (r *Runner) ended(t *running, outputs int, err error) {
 	case err != nil:
 		r.apply(exec.TaskFailed{Task: t.Task, Attempt: t.Attempt, Fatal: true})
 		delete(r.sources, sourceOf(t.Input))
-		r.cfg.Reports.SourceFailed(sourceOf(t.Input), err)
+		r.cfg.Reports.SourceFailed(sourceOf(t.Input), t.src.grant, err)
 	default:
 		r.apply(exec.TaskDone{Task: t.Task, Attempt: t.Attempt, Outputs: outputs})
 		r.finish(t, outputs)
@@ -417,7 +452,7 @@ func (r *Runner) finish(t *running, outputs int) {
 	}
 	if t.src.pending == 0 {
 		delete(r.sources, sourceOf(t.Input))
-		r.cfg.Reports.SourceDone(sourceOf(t.Input), t.src.outputs)
+		r.cfg.Reports.SourceDone(sourceOf(t.Input), t.src.grant, t.src.outputs)
 	}
 }
 

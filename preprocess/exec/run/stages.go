@@ -3,11 +3,27 @@ package run
 import (
 	"context"
 
+	"github.com/millrace/millrace/preprocess/exec"
 	"github.com/millrace/millrace/preprocess/lineage"
 )
 
+// Grant is what whoever gave a source partition calls it. The Runner only hands it on.
+type Grant struct {
+	Attempt    uint32
+	Generation uint64
+}
+
+// Offer is a source partition to run.
+type Offer struct {
+	exec.Offered
+
+	Grant Grant
+}
+
 // Task is one attempt to run a stage on a partition.
 type Task struct {
+	// Grant is that of the source partition.
+	Grant Grant
 	// Stage indexes the stages of the plan.
 	Stage int
 	// Input is the partition to run on: a source partition for stage 0, else an output of the stage before.
@@ -40,7 +56,7 @@ type Stages interface {
 // Reports is told how source partitions end. Its methods must not wait for anything, nor call the Runner.
 type Reports interface {
 	// SourceDone says that every output of a source partition was kept; outputs is their number, skipped ones included.
-	SourceDone(id lineage.ID, outputs int)
+	SourceDone(id lineage.ID, grant Grant, outputs int)
 	// SourceFailed says that a source partition is given up. Outputs that were kept before stay.
-	SourceFailed(id lineage.ID, err error)
+	SourceFailed(id lineage.ID, grant Grant, err error)
 }

@@ -1,0 +1,91 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/preprocess/op"
+)
+
+// chain runs operators one after the other.
+type chain struct {
+	ops []op.Operator
+	env *op.Env
+}
+
+// apply runs all operators on b and returns what the last one makes, in order.
+func (c *chain) apply(ctx context.Context, b *op.Batch) ([]*op.Batch, error) {
+	var outs []*op.Batch
+	err := c.from(ctx, 0, b, func(out *op.Batch) error {
+		outs = append(outs, out)
+		return nil
+	})
+	return outs, err
+}
+
+func (c *chain) from(ctx context.Context, i int, b *op.Batch, emit func(*op.Batch) error) error {
+	if i == len(c.ops) {
+		return emit(b)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return c.one(ctx, i, b, func(out *op.Batch) error { return c.from(ctx, i+1, out, emit) })
+}
+
+// one runs operator i. A panic of the operator itself becomes an error that names the sample: it is looked for by
+// running each row alone.
+func (c *chain) one(ctx context.Context, i int, b *op.Batch, emit func(*op.Batch) error) error {
+	var outs []*op.Batch
+	err := c.guarded(ctx, i, b, func(out *op.Batch) error {
+		outs = append(outs, out)
+		return nil
+	})
+	if panicked, ok := errors.AsType[*panicError](err); ok {
+		return c.blame(ctx, i, b, panicked)
+	}
+	if err != nil {
+		return err
+	}
+	for _, out := range outs {
+		if err := emit(out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// panicError is a panic of an operator.
+type panicError struct{ value any }
+
+func (e *panicError) Error() string { return fmt.Sprintf("operator panicked: %v", e.value) }
+
+func (c *chain) guarded(ctx context.Context, i int, b *op.Batch, emit func(*op.Batch) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &panicError{value: p}
+		}
+	}()
+	return c.ops[i].Apply(ctx, c.env, b, emit)
+}
+
+// blame finds the row on which operator i panics. If none does so alone, the whole batch is to blame.
+func (c *chain) blame(ctx context.Context, i int, b *op.Batch, panicked *panicError) error {
+	name := c.ops[i].Info().Name
+	for row := range b.NumRows {
+		one := cut(b, row, row+1)
+		err := c.guarded(ctx, i, one, func(*op.Batch) error { return nil })
+		again, ok := errors.AsType[*panicError](err)
+		if !ok {
+			continue
+		}
+		sample := &op.SampleError{Key: one.Keys[0], Operator: name, Row: row, Err: errkind.With(errkind.BadData, again)}
+		if one.Origin != nil {
+			sample.Origin = one.Origin(0)
+		}
+		return sample
+	}
+	return errkind.With(errkind.Internal, fmt.Errorf("operator %s on samples %s to %s: %w", name, b.Keys[0], b.Keys[b.NumRows-1], panicked))
+}

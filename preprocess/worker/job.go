@@ -1,0 +1,147 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/loader/order"
+	"github.com/millrace/millrace/preprocess/exec"
+	"github.com/millrace/millrace/preprocess/exec/run"
+	"github.com/millrace/millrace/preprocess/lineage"
+	"github.com/millrace/millrace/preprocess/partition"
+	"github.com/millrace/millrace/preprocess/plan"
+)
+
+// job is one job on this worker: its plan, its executor and what its stages hold.
+type job struct {
+	jobSpec
+
+	store   *partition.Store
+	pool    *partition.Pool
+	out     *outbox
+	metrics *metrics
+	made    *atomic.Int64 // samples of all jobs
+	source  *source
+	scalar  bool
+	share   *run.Share
+	runner  *run.Runner
+
+	mu      sync.Mutex
+	between map[lineage.ID]*between
+}
+
+// jobSpec is what the dispatcher says of a job.
+type jobSpec struct {
+	name     string
+	plan     *plan.Plan
+	schema   *arrow.Schema
+	layout   order.Layout
+	manifest [16]byte
+	digest   [16]byte
+	seed     uint64
+	weight   uint32
+}
+
+// sameAs reports whether both make the same partitions.
+func (s *jobSpec) sameAs(o *jobSpec) bool {
+	return s.digest == o.digest && s.manifest == o.manifest && s.seed == o.seed && s.layout == o.layout
+}
+
+// newJob starts a job on w. Its tasks end with ctx.
+func (w *Worker) newJob(ctx context.Context, spec *jobSpec) (*job, error) {
+	for i := range spec.plan.Stages {
+		for name, n := range spec.plan.Stages[i].Resources {
+			if n > w.cfg.Slots[name] {
+				return nil, errkind.Errorf(errkind.Unavailable, "stage %s takes %d slots of %s, and worker %s has %d", spec.plan.Stages[i].Name, n, name, w.cfg.Name, w.cfg.Slots[name])
+			}
+		}
+	}
+	j := &job{
+		jobSpec: *spec, store: w.store, pool: w.deps.Pool, out: w.out, metrics: w.metrics, made: &w.made, scalar: w.cfg.Scalar,
+		share: w.shares.Join(spec.weight), source: w.sources.join(spec.manifest), between: map[lineage.ID]*between{},
+	}
+	var err error
+	j.runner, err = run.New(ctx, run.Config{
+		Core: exec.Config{Stages: stageSpecs(spec.plan)}, Slots: w.cfg.Slots, BudgetBytes: w.cfg.BudgetBytes,
+		Share: j.share, Stages: j, Reports: j, Logger: w.deps.Logger.With("job", j.name),
+		TaskSeconds: func(stage int, d time.Duration) { w.metrics.task(spec.plan.Stages[stage].Name, d) },
+	})
+	if err != nil {
+		j.share.Leave()
+		_ = j.source.leave() // nothing was opened
+		return nil, fmt.Errorf("starting job %s: %w", j.name, err)
+	}
+	return j, nil
+}
+
+// rowOverhead is the size of a row's key and sample number, roughly: it widens what the executor charges.
+const rowOverhead = 64
+
+func stageSpecs(p *plan.Plan) []exec.StageSpec {
+	specs := make([]exec.StageSpec, len(p.Stages))
+	for i := range p.Stages {
+		s := &p.Stages[i]
+		largest := max(p.TargetBytes, s.RowBytes)
+		largest += rowOverhead * int64(max(1, rowsPerOutput(s, p.TargetBytes)))
+		specs[i] = exec.StageSpec{Name: fmt.Sprintf("%d:%s", i, s.Name), Resources: s.Resources, MaxOutputBytes: largest}
+	}
+	return specs
+}
+
+// offer is a source partition as the executor takes it.
+func (j *job) offer(id lineage.ID, grant run.Grant, skip []lineage.ID) run.Offer {
+	rows := min(j.layout.PartitionSamples, j.layout.NumSamples-int64(id.Source)*j.layout.PartitionSamples) //nolint:gosec // Checked by ordinals.
+	o := run.Offer{Grant: grant, Offered: exec.Offered{ID: id, Rows: max(0, rows), Skip: skip}}
+	if s := &j.plan.Stages[0]; s.RowBytes > 0 && o.Rows > 0 && s.RowBytes < exec.Unlimited/o.Rows {
+		o.ExpectBytes = o.Rows * (s.RowBytes + rowOverhead)
+	}
+	return o
+}
+
+// ordinals are the manifest ordinals of a source partition's samples, in stream order.
+func (j *job) ordinals(id lineage.ID) ([]int64, error) {
+	e := j.layout.Epoch(j.seed, id.Epoch)
+	if n := e.NumPartitions(); id.Source >= uint64(n) { //nolint:gosec // Never negative.
+		return nil, errkind.Errorf(errkind.Invalid, "job %s has no source partition %d; an epoch has %d", j.name, id.Source, n)
+	}
+	return e.Samples(int64(id.Source), nil), nil //nolint:gosec // Checked above.
+}
+
+// keep puts a final output into the store and reports it.
+func (j *job) keep(p *partition.Partition, grant run.Grant) {
+	report := outputEvent(j.name, grant, partition.Held{
+		ID: p.ID(), Attempt: p.Attempt(), Rows: p.NumRows(), Bytes: p.Bytes(), Hash: p.Hash(),
+	})
+	j.metrics.rows.Add(float64(p.NumRows()))
+	j.share.Held(p.Bytes())
+	j.store.Put(j.name, grant.Generation, p)
+	j.out.put(report)
+}
+
+// SourceDone reports the end of a source partition.
+func (j *job) SourceDone(id lineage.ID, grant run.Grant, outputs int) {
+	j.out.put(doneEvent(j.name, id, grant, outputs))
+}
+
+// SourceFailed reports that a source partition can't be made.
+func (j *job) SourceFailed(id lineage.ID, grant run.Grant, err error) {
+	j.metrics.failed(err)
+	j.out.put(failedEvent(j.name, id, grant, err))
+}
+
+// close ends the job's tasks, which may finish until ctx ends, and gives up what its stages hold.
+func (j *job) close(ctx context.Context, log *slog.Logger) {
+	j.runner.Close(ctx)
+	j.freeBetween()
+	j.share.Leave()
+	if err := j.source.leave(); err != nil {
+		log.Error("ending a job", "job", j.name, "error", err)
+	}
+}

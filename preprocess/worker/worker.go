@@ -1,0 +1,182 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/preprocess/exec/run"
+	"github.com/millrace/millrace/preprocess/lineage"
+	"github.com/millrace/millrace/preprocess/partition"
+	workerv1 "github.com/millrace/millrace/proto/millrace/worker/v1"
+)
+
+// Worker makes and holds the partitions that a dispatcher asks for.
+type Worker struct {
+	cfg     Config
+	deps    Deps
+	client  workerv1.WorkerServiceClient
+	store   *partition.Store
+	shares  *run.Shares
+	sources *sources
+	out     *outbox
+	metrics *metrics
+
+	made     atomic.Int64 // samples
+	stopOnce sync.Once
+	stopping chan struct{} // closed by Stop
+	ending   sync.WaitGroup
+
+	mu     sync.Mutex
+	jobs   map[string]*job
+	broken map[string]error // jobs that can't run here, and why
+	term   uint64
+}
+
+// New makes a worker; [Worker.Run] starts it. Errors are of kind Invalid.
+func New(cfg Config, deps Deps) (*Worker, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := partition.RegisterTensorType(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.clone()
+	w := &Worker{
+		cfg: cfg, deps: deps, client: workerv1.NewWorkerServiceClient(deps.Dispatcher),
+		shares: run.NewShares(cfg.Slots, cfg.BudgetBytes), out: newOutbox(), metrics: newMetrics(),
+		stopping: make(chan struct{}), jobs: map[string]*job{}, broken: map[string]error{},
+	}
+	w.sources = &sources{client: w.client, deps: &w.deps, opts: cfg.Dataset, byID: map[[16]byte]*source{}}
+	w.store = partition.NewStore(cfg.Name, partition.Hooks{Taken: w.taken, Freed: w.freed})
+	return w, nil
+}
+
+// Store holds the finished partitions, to be served to sidecars.
+func (w *Worker) Store() *partition.Store { return w.store }
+
+// taken and freed tell a job's executor what became of its outputs.
+func (w *Worker) taken(name string, id lineage.ID) {
+	if j := w.job(name); j != nil {
+		j.runner.Taken(id)
+	}
+}
+
+func (w *Worker) freed(name string, id lineage.ID, bytes int64, replaced bool) {
+	j := w.job(name)
+	if j == nil {
+		return
+	}
+	j.share.Held(-bytes)
+	if !replaced {
+		j.runner.Freed(id)
+	}
+}
+
+func (w *Worker) job(name string) *job {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.jobs[name]
+}
+
+// Stop asks the dispatcher to let the worker go: it gets no new work, and Run returns when nothing of it is needed any
+// more. Stop returns at once and may be called more than once.
+func (w *Worker) Stop() { w.stopOnce.Do(func() { close(w.stopping) }) }
+
+// errDrained ends Run after Stop.
+var errDrained = errors.New("drained")
+
+// Run serves the dispatcher until ctx ends or, after [Worker.Stop], the dispatcher has let the worker go; both return
+// nil. A lost connection is tried again, for ever; that the dispatcher refuses the worker is an error. All partitions
+// are dropped when Run returns.
+func (w *Worker) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer w.shutDown(ctx)
+	defer cancel()
+	w.ending.Go(func() { w.trim(ctx) })
+	backoff := firstBackoff
+	for {
+		admitted, err := w.session(ctx)
+		switch {
+		case errors.Is(err, errDrained) || ctx.Err() != nil:
+			return nil
+		case errkind.Of(err) == errkind.Invalid || errkind.Of(err) == errkind.Conflict:
+			return fmt.Errorf("worker %s is refused by the dispatcher: %w", w.cfg.Name, err)
+		}
+		if admitted {
+			backoff = firstBackoff
+		}
+		w.deps.Logger.Warn("connection to the dispatcher is lost", "worker", w.cfg.Name, "error", err, "next_try", backoff)
+		if !pause(ctx, backoff) {
+			return nil
+		}
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// pause waits, unless ctx ends before.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// trim gives idle memory back to the system, until ctx ends.
+func (w *Worker) trim(ctx context.Context) {
+	for pause(ctx, trimEvery) {
+		w.deps.Pool.Trim()
+	}
+}
+
+// shutDown ends all jobs. ctx has ended.
+func (w *Worker) shutDown(ctx context.Context) {
+	w.mu.Lock()
+	jobs := w.jobs
+	w.jobs = map[string]*job{}
+	w.mu.Unlock()
+	for _, j := range jobs {
+		j.close(ctx, w.deps.Logger)
+	}
+	w.ending.Wait()
+	w.store.Close()
+}
+
+// load is what the worker is doing.
+type load struct {
+	jobs, running int
+	waiting       map[string]int // by reason
+}
+
+func (w *Worker) load() load {
+	out := load{waiting: map[string]int{}}
+	for _, j := range w.allJobs() {
+		out.jobs++
+		snapshot, waits := j.runner.Status()
+		for _, s := range snapshot.Stages {
+			out.running += s.Running
+		}
+		for _, wait := range waits {
+			out.waiting[wait.Reason.String()] += wait.Count
+		}
+	}
+	return out
+}
+
+func (w *Worker) allJobs() []*job {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := make([]*job, 0, len(w.jobs))
+	for _, j := range w.jobs {
+		out = append(out, j)
+	}
+	return out
+}
