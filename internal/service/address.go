@@ -97,9 +97,9 @@ func removeStale(ctx context.Context, path string) error {
 	return nil
 }
 
-// Dial makes a client connection to an address; it connects when it is first used. Control messages are small, so
-// gRPC's default limits hold.
-func Dial(address string) (*grpc.ClientConn, error) {
+// Dial makes a client connection to an address; it connects when it is first used. Further options come after the
+// usual ones.
+func Dial(address string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	network, target, err := SplitAddress(address)
 	if err != nil {
 		return nil, err
@@ -107,10 +107,11 @@ func Dial(address string) (*grpc.ClientConn, error) {
 	if network == "unix" {
 		target = "unix://" + target
 	}
-	return grpc.NewClient(target,
+	options := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second, PermitWithoutStream: true}),
-	)
+	}, more...)
+	return grpc.NewClient(target, options...)
 }
 
 // ServerOptions are those of every gRPC server: pings of idle clients are welcome, dead ones are found.
