@@ -22,7 +22,6 @@ from millrace._rpc import location
         ({"tail": "cut"}, "tail='cut' is none of 'pad', 'drop', 'short'"),
         ({"tail": "pad", "drop_last": True}, "drop_last=True contradicts tail='pad'"),
         ({"tail": "drop", "drop_last": False}, "drop_last=False contradicts tail='drop'"),
-        ({"on_error": "ignore"}, "on_error='ignore' is none of 'raise', 'replace', 'skip'"),
         ({"on_mismatch": "force"}, "on_mismatch='force' is none of 'error', 'continue'"),
         ({"epochs": 0}, "epochs=0 must be at least 1"),
         ({"prefetch_batches": 0}, "prefetch_batches=0 must be at least 1"),
@@ -58,7 +57,7 @@ def test_options_reach_the_sidecar(loader, sidecar, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
     made = loader(
         batch_size=2, shuffle=True, seed=5, drop_last=True, global_batch_size=16, job="run", rank=0, world_size=2, epochs=3,
-        prefetch_batches=4, on_error="replace",
+        prefetch_batches=4, on_error="raise",
     )  # fmt: skip
     assert made.drop_last
     assert (made.num_workers, made.batch_size, made.dataset) == (0, 2, mr.Recipe("fake://rows=20"))
@@ -74,7 +73,7 @@ def test_options_reach_the_sidecar(loader, sidecar, monkeypatch):
                 "global_batch": 16,
                 "accumulation": 4,
                 "tail": "drop",
-                "on_error": "replace",
+                "on_error": "raise",
                 "prefetch": 4,
                 "epochs": 3,
             },

@@ -131,7 +131,7 @@ def test_a_stall_says_who_waits_for_what_and_loses_nothing(loader, sidecar):
     iterator = iter(made)
     assert [next(iterator).meta.step for _ in range(2)] == [0, 1]
     for _ in range(2):
-        with pytest.raises(mr.StallError, match=r"no batch for rank 0 of job '.*' in 0.2 s: rank 0 has waited for partition 3/"):
+        with pytest.raises(mr.StallError, match=r"^rank 0 got no batch in 0.2 s: rank 0 has waited for partition 3/"):
             next(iterator)
     sidecar.hold.set()
     made._timeout = None
@@ -140,7 +140,7 @@ def test_a_stall_says_who_waits_for_what_and_loses_nothing(loader, sidecar):
 
 def test_a_missing_rank_is_named(loader):
     made = loader(rank=0, world_size=2, batch_size=2, job="x", timeout=0.1)
-    with pytest.raises(mr.StallError, match=r"no batch for rank 0 of job 'x' in 0.1 s: ranks \[1\] have not joined"):
+    with pytest.raises(mr.StallError, match=r"^rank 0 got no batch in 0.1 s: ranks \[1\] have not joined"):
         next(iter(made))
 
 

@@ -13,7 +13,6 @@ from millrace.recipe import Recipe
 
 _SHUFFLES = {True: "block", False: "none", None: "none", "block": "block", "full": "full", "none": "none"}
 _TAILS = ("pad", "drop", "short")
-_ON_ERRORS = ("raise", "replace", "skip")
 _MISMATCHES = ("error", "continue")
 
 _IGNORED = {
@@ -89,11 +88,6 @@ def optional_count(name: str, value: Any, least: int) -> int | None:
 def shuffle_word(shuffle: Any) -> str:
     """Name the shuffle that ``shuffle=`` means."""
     return str(choose("shuffle", shuffle, _SHUFFLES))
-
-
-def on_error_word(on_error: Any) -> str:
-    """Check ``on_error=``."""
-    return str(choose("on_error", on_error, _ON_ERRORS))
 
 
 def tail_word(tail: str | None, drop_last: bool | None) -> str:

@@ -103,7 +103,7 @@ class Connection:
         if fate:
             return fate
         if "failed to connect" in text:
-            reason = text.rsplit("error: ", 1)[-1]
+            reason = text.rsplit(": ", 1)[-1]
             return (
                 f"no sidecar answers at {self.endpoint} ({reason}); start one with `millrace sidecar`, "
                 "or unset MILLRACE_ENDPOINT and endpoint= to have a local one started"

@@ -102,8 +102,8 @@ class DataLoader:
         Epochs of the job; no limit by default.
     prefetch_batches : int
         Batches that are ready ahead.
-    on_error : {"raise", "replace", "skip"}
-        What happens to a sample that cannot be decoded.
+    on_error : str
+        What happens to a sample that cannot be decoded. ``"raise"`` ends the epoch with an error that names it.
     on_mismatch : {"error", "continue"}, optional
         What happens to a state of a recipe that makes other pixels. MILLRACE_ON_MISMATCH by default, else an error.
     timeout : float
@@ -175,7 +175,7 @@ class DataLoader:
         self.drop_last = self._tail == "drop"
         self._epochs = config.optional_count("epochs", epochs, 1) or 0
         self._prefetch = config.count("prefetch_batches", prefetch_batches, 1)
-        self._on_error = config.on_error_word(on_error)
+        self._on_error = str(on_error)
         self._continue_on_mismatch = config.continues_on_mismatch(on_mismatch)
         self._timeout = config.timeout_seconds(timeout)
         self._pin_memory = bool(pin_memory)
@@ -239,10 +239,7 @@ class DataLoader:
         self._check_open()
         self._ensure_session()
         if self._clock.length < 0:
-            raise TypeError(
-                "the length of this loader is unknown, since its recipe may drop or add rows (a filter, on_error='skip'): "
-                "iterate without len(), or leave such operators out"
-            )
+            raise TypeError("the length of this loader is unknown, since its recipe may drop or add rows: iterate without len()")
         return self._clock.length
 
     def __bool__(self) -> bool:
@@ -486,7 +483,7 @@ class DataLoader:
     def _stalled(self) -> NoReturn:
         session = self._session
         words = session.waiting() if session is not None else "the session is closed"
-        raise StallError(f"no batch for rank {self.rank} of job {self.job!r} in {self._timeout:g} s: {words}") from None
+        raise StallError(f"rank {self.rank} got no batch in {self._timeout:g} s: {words}") from None
 
     def _count(self, batch: Batch, asked: float, waited: bool) -> None:
         now = time.monotonic()

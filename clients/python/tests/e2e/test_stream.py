@@ -143,6 +143,16 @@ def test_state_is_short_and_from_the_last_batch_returned(loader, recipe):
     assert raw(next(iter(made))) == raw(second)
 
 
+def test_many_short_epochs(loader, recipe):
+    ranks = [loader(recipe, 8, job="short epochs", rank=r, world_size=2, shuffle=True) for r in range(2)]
+
+    def run(each):
+        return [numbers(each) for _ in range(60)]
+
+    for mine, others in zip(*train(ranks, run), strict=True):
+        assert sorted(mine + others) == list(range(SAMPLES))
+
+
 def test_break_and_set_epoch(loader, recipe):
     made = loader(recipe, 4)
     assert next(iter(made)).meta.epoch == 0
