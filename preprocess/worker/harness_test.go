@@ -336,4 +336,3 @@ func (w *world) take(s *fakeStream, job string, o *workerv1.OutputReady) lineage
 	s.send(&workerv1.ConnectResponse{Message: &workerv1.ConnectResponse_Free{Free: &workerv1.Free{Job: job, Ids: []*workerv1.PartitionID{o.GetId()}}}})
 	return id
 }
-

@@ -130,6 +130,11 @@ func (j *job) SourceDone(id lineage.ID, grant run.Grant, outputs int) {
 	j.out.put(doneEvent(j.name, id, grant, outputs))
 }
 
+// InputDone reports the end of an input of the last stage.
+func (j *job) InputDone(id lineage.ID, grant run.Grant, outputs int) {
+	j.out.put(doneEvent(j.name, id, grant, outputs))
+}
+
 // SourceFailed reports that a source partition can't be made.
 func (j *job) SourceFailed(id lineage.ID, grant run.Grant, err error) {
 	j.metrics.failed(err)

@@ -140,7 +140,7 @@ type output struct {
 	Hash [16]byte
 }
 
-func newBench(tb testing.TB, set *datasettest.Set, p *plan.Plan, samples, perPartition int64) *bench {
+func newBench(tb testing.TB, set *datasettest.Set, p *plan.Plan) *bench {
 	tb.Helper()
 	schema, err := plan.ArrowSchema(p.Schema)
 	if err != nil {
@@ -148,7 +148,7 @@ func newBench(tb testing.TB, set *datasettest.Set, p *plan.Plan, samples, perPar
 	}
 	src := &source{turn: make(chan struct{}, 1), data: set.Open(tb)}
 	src.turn <- struct{}{}
-	layout := order.Layout{Shuffle: order.ShuffleBlock, NumSamples: samples, BlockSamples: perPartition, WindowBlocks: 2, Lanes: 1, PartitionSamples: perPartition}
+	layout := order.Layout{Shuffle: order.ShuffleBlock, NumSamples: benchSamples, BlockSamples: benchPartition, WindowBlocks: 2, Lanes: 1, PartitionSamples: benchPartition}
 	w := &Worker{metrics: newMetrics()}
 	return &bench{job: &job{
 		jobSpec: jobSpec{name: "job", plan: p, schema: schema, layout: layout, seed: 7},
@@ -256,7 +256,7 @@ func TestRowsComeInStreamOrderWhateverTheTarget(t *testing.T) {
 		},
 	} {
 		for _, target := range []int64{1, 100, 1000, 5000, 1 << 20} {
-			b := newBench(t, set, testPlan(t, target, c.ops()...), benchSamples, benchPartition)
+			b := newBench(t, set, testPlan(t, target, c.ops()...))
 			for p := range uint64(benchSamples / benchPartition) {
 				if _, err := b.run(t.Context(), 0, lineage.SourceID(0, p), nil); err != nil {
 					t.Fatalf("%s, target %d: %v", name, target, err)
@@ -272,7 +272,7 @@ func TestRowsComeInStreamOrderWhateverTheTarget(t *testing.T) {
 
 func TestOutputsEndAtTheTarget(t *testing.T) {
 	set := datasettest.Synthetic(t, benchSamples, 30)
-	b := newBench(t, set, testPlan(t, 7*tensorSize+5, toTensorOp()), benchSamples, benchPartition)
+	b := newBench(t, set, testPlan(t, 7*tensorSize+5, toTensorOp()))
 	defer b.close(t)
 	if n, err := b.run(t.Context(), 0, lineage.SourceID(0, 0), nil); err != nil || n != 3 {
 		t.Fatalf("%d outputs: %v", n, err)
@@ -286,7 +286,7 @@ func TestOutputsEndAtTheTarget(t *testing.T) {
 	}
 
 	const target = 4000
-	v := newBench(t, set, testPlan(t, target, upperOp()), benchSamples, benchPartition)
+	v := newBench(t, set, testPlan(t, target, upperOp()))
 	defer v.close(t)
 	if _, err := v.run(t.Context(), 0, lineage.SourceID(0, 0), nil); err != nil {
 		t.Fatal(err)
@@ -318,7 +318,7 @@ func TestSkippingChangesNothingElse(t *testing.T) {
 	set := datasettest.Synthetic(t, benchSamples, 30)
 	id := lineage.SourceID(0, 1)
 	for name, o := range map[string]func() *bytesOp{"tensors": toTensorOp, "bytes": upperOp, "dropped rows": halfOp} {
-		all := newBench(t, set, testPlan(t, 500, o()), benchSamples, benchPartition)
+		all := newBench(t, set, testPlan(t, 500, o()))
 		total, err := all.run(t.Context(), 0, id, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -337,7 +337,7 @@ func TestSkippingChangesNothingElse(t *testing.T) {
 					want = append(want, all.outputs[k])
 				}
 			}
-			some := newBench(t, set, all.plan, benchSamples, benchPartition)
+			some := newBench(t, set, all.plan)
 			defer some.close(t)
 			n, err := some.run(t.Context(), 0, id, skip)
 			if err != nil || n != total {
@@ -355,7 +355,7 @@ func TestErrorsInTheMiddleLeaveNothingBehind(t *testing.T) {
 	set := datasettest.Synthetic(t, benchSamples, 30)
 	broken := errors.New("broken")
 	for name, o := range map[string]*bytesOp{"tensors": toTensorOp(), "bytes": upperOp(), "dropped rows": halfOp()} {
-		b := newBench(t, set, testPlan(t, 500, o), benchSamples, benchPartition)
+		b := newBench(t, set, testPlan(t, 500, o))
 		calls := 0
 		_, err := b.Run(t.Context(), run.Task{Input: lineage.SourceID(0, 0)}, func(out run.Output) error {
 			if calls++; calls == 2 {
@@ -384,7 +384,7 @@ func TestAPanicNamesItsSample(t *testing.T) {
 		}
 		return inner(env, in, emit)
 	}
-	b := newBench(t, set, testPlan(t, 1<<20, o), benchSamples, benchPartition)
+	b := newBench(t, set, testPlan(t, 1<<20, o))
 	defer b.close(t)
 	failed := 0
 	for p := range uint64(3) {
@@ -408,7 +408,7 @@ func TestAPanicNamesItsSample(t *testing.T) {
 
 func TestAFreedInputStaysWhileItIsRead(t *testing.T) {
 	set := datasettest.Synthetic(t, benchSamples, 30)
-	b := newBench(t, set, testPlan(t, 1<<20, upperOp(), toTensorOp()), benchSamples, benchPartition)
+	b := newBench(t, set, testPlan(t, 1<<20, upperOp(), toTensorOp()))
 	defer b.close(t)
 	var id lineage.ID
 	_, err := b.Run(t.Context(), run.Task{Input: lineage.SourceID(0, 0)}, func(o run.Output) error {

@@ -75,7 +75,7 @@ func outputEvent(job string, grant run.Grant, h partition.Held) *workerv1.Event 
 }
 
 func doneEvent(job string, id lineage.ID, grant run.Grant, outputs int) *workerv1.Event {
-	return &workerv1.Event{Job: job, Generation: grant.Generation, Event: &workerv1.Event_Done{Done: &workerv1.SourceDone{
+	return &workerv1.Event{Job: job, Generation: grant.Generation, Event: &workerv1.Event_Done{Done: &workerv1.PartitionDone{
 		Id: partition.IDToWire(id), Attempt: grant.Attempt, Outputs: uint32(outputs), //nolint:gosec // At most the rows of a partition.
 	}}}
 }
