@@ -168,3 +168,5 @@ class Stream:
                     return
                 self._items.append(item)
                 self._changed.notify_all()
+            # The next read may take long; neither the message nor a batch that the trainer has dropped stays for it.
+            del chunk, item
