@@ -228,9 +228,9 @@ func parse(t *testing.T, meta []byte, rec arrow.RecordBatch, data feedtest.Data)
 		flags: meta[1], part: le.Uint32(meta[4:]), epoch: le.Uint64(meta[8:]), step: le.Uint64(meta[16:]), next: le.Uint64(meta[24:]),
 		generation: le.Uint64(meta[32:]), sequence: le.Uint64(meta[48:]), cursor: string(meta[56:]),
 	}
-	image := rec.Column(0).(array.ExtensionArray).Storage().(*array.FixedSizeList).ListValues().(*array.Uint8).Uint8Values()
-	label, text := rec.Column(1).(*array.Int64), rec.Column(2).(*array.String)
-	key, sample, valid := rec.Column(3).(*array.String), rec.Column(4).(*array.Int64), rec.Column(5).(*array.Boolean)
+	image := as[*array.Uint8](as[*array.FixedSizeList](as[array.ExtensionArray](rec.Column(0)).Storage()).ListValues()).Uint8Values()
+	label, text := as[*array.Int64](rec.Column(1)), as[*array.String](rec.Column(2))
+	key, sample, valid := as[*array.String](rec.Column(3)), as[*array.Int64](rec.Column(4)), as[*array.Boolean](rec.Column(5))
 	count := uint32(0)
 	for i := range int(rec.NumRows()) {
 		l := label.Value(i)
@@ -360,4 +360,13 @@ func gauge(t *testing.T, r *rig, name string) float64 {
 		}
 	}
 	return sum
+}
+
+// as is v, which is known to be a T.
+func as[T any](v any) T {
+	t, ok := v.(T)
+	if !ok {
+		panic(fmt.Sprintf("%T is no %T", v, t))
+	}
+	return t
 }

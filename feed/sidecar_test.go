@@ -156,7 +156,7 @@ func TestCreditIsKept(t *testing.T) {
 	}()
 	for acked := range uint64(3) {
 		e.ack(t, acked)
-		for seq := uint64(0); seq < 2; seq++ {
+		for seq := range uint64(2) {
 			if acked > 0 && seq == 0 {
 				continue // it came with the credit before
 			}
@@ -171,7 +171,7 @@ func TestCreditIsKept(t *testing.T) {
 		}
 	}
 	e.cancel()
-	for range read { //nolint:revive // Only its end is waited for.
+	for range read {
 	}
 }
 
@@ -451,8 +451,11 @@ func TestTicketsAreChecked(t *testing.T) {
 	client := r.client()
 	o := r.open(client, r.settings(), 0, 1)
 	for _, ticket := range []any{
-		map[string]any{"epoch": 0, "step": 0, "row": 0}, map[string]any{"session": o.Session, "job": "job", "epoch": 0},
-		map[string]any{"session": o.Session, "step": -1}, map[string]any{"session": o.Session, "shard": 1}, 7, "x",
+		map[string]any{"epoch": 0, "step": 0, "row": 0},
+		map[string]any{"session": o.Session, "job": "job", "epoch": 0},
+		map[string]any{"session": o.Session, "step": -1},
+		map[string]any{"session": o.Session, "shard": 1},
+		7, "x",
 	} {
 		raw, err := json.Marshal(ticket)
 		if err != nil {

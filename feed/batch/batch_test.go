@@ -1,6 +1,7 @@
 package batch_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -16,7 +17,7 @@ import (
 	"github.com/millrace/millrace/preprocess/partition"
 )
 
-func tensor(t testing.TB) arrow.DataType {
+func tensor(t *testing.T) arrow.DataType {
 	t.Helper()
 	typ, err := partition.NewTensorType(arrow.PrimitiveTypes.Uint8, []int64{2, 3}, nil, nil)
 	if err != nil {
@@ -26,7 +27,7 @@ func tensor(t testing.TB) arrow.DataType {
 }
 
 // schema has a column of every kind that can be batched.
-func schema(t testing.TB) *arrow.Schema {
+func schema(t *testing.T) *arrow.Schema {
 	t.Helper()
 	return arrow.NewSchema([]arrow.Field{
 		{Name: "image", Type: tensor(t)},
@@ -59,7 +60,7 @@ func fill(rng *rand.Rand, b array.Builder, nullable bool) {
 		fill(rng, b.StorageBuilder(), false)
 	case *array.FixedSizeListBuilder:
 		b.Append(true)
-		for range b.Type().(*arrow.FixedSizeListType).Len() {
+		for range as[*arrow.FixedSizeListType](b.Type()).Len() {
 			fill(rng, b.ValueBuilder(), false)
 		}
 	case *array.ListBuilder:
@@ -150,7 +151,7 @@ func TestAssembleJoinsRows(t *testing.T) {
 
 // check compares a batch with its pieces, value by value.
 func check(t *rapid.T, got arrow.RecordBatch, pieces []batch.Piece) {
-	valid := got.Column(int(got.NumCols()) - 1).(*array.Boolean)
+	valid := as[*array.Boolean](got.Column(int(got.NumCols()) - 1))
 	at := int64(0)
 	for _, p := range pieces {
 		if p.NumRows == 0 {
@@ -256,7 +257,7 @@ func (a stringArray) Data() arrow.ArrayData { return a.data }
 
 // Types whose values cannot be cut out row by row are refused when the job is opened.
 func TestTypesAreChecked(t *testing.T) {
-	deep := arrow.DataType(arrow.PrimitiveTypes.Int8)
+	deep := arrow.PrimitiveTypes.Int8
 	for range 20 {
 		deep = arrow.ListOf(deep)
 	}
@@ -310,4 +311,13 @@ func TestBuffersAreReused(t *testing.T) {
 	if err := pool.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// as is v, which is known to be a T.
+func as[T any](v any) T {
+	t, ok := v.(T)
+	if !ok {
+		panic(fmt.Sprintf("%T is no %T", v, t))
+	}
+	return t
 }

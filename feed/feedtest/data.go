@@ -52,7 +52,7 @@ func (d Data) encodedSchema() ([]byte, error) {
 func Label(epoch uint64, row int64) int64 { return int64(epoch)*1_000_000 + row } //nolint:gosec // Epochs of tests are small.
 
 // Pixel is byte i of the image of the row with a label.
-func Pixel(label int64, i int) byte { return byte(label*31 + int64(i)) }
+func Pixel(label int64, i int) byte { return byte(label*31 + int64(i)) } //nolint:gosec // Only the low bits are meant.
 
 // Partitions is the partitions of an epoch, in order: the rows each has.
 func (d Data) Partitions() int64 { return (d.NumRows + d.PartitionRows - 1) / d.PartitionRows }
@@ -71,22 +71,38 @@ func (d Data) Record(epoch uint64, source int64) (arrow.RecordBatch, error) {
 	all := arrow.NewSchema(append(schema.Fields(),
 		arrow.Field{Name: "__key__", Type: arrow.BinaryTypes.String},
 		arrow.Field{Name: "__sample__", Type: arrow.PrimitiveTypes.Int64}), nil)
-	b := array.NewRecordBuilder(memory.DefaultAllocator, all)
-	defer b.Release()
 	first, n := d.rowsOf(source)
+	var pixels []byte
+	labels, samples := array.NewInt64Builder(memory.DefaultAllocator), array.NewInt64Builder(memory.DefaultAllocator)
+	texts, keys := array.NewStringBuilder(memory.DefaultAllocator), array.NewStringBuilder(memory.DefaultAllocator)
 	for row := first; row < first+n; row++ {
 		label := Label(epoch, row)
-		image := b.Field(0).(*array.ExtensionBuilder).StorageBuilder().(*array.FixedSizeListBuilder)
-		image.Append(true)
 		for i := range d.TensorBytes {
-			image.ValueBuilder().(*array.Uint8Builder).Append(Pixel(label, i))
+			pixels = append(pixels, Pixel(label, i))
 		}
-		b.Field(1).(*array.Int64Builder).Append(label)
-		b.Field(2).(*array.StringBuilder).Append(fmt.Sprintf("text %d", label))
-		b.Field(3).(*array.StringBuilder).Append(fmt.Sprintf("shard-0/%d", row))
-		b.Field(4).(*array.Int64Builder).Append(row)
+		labels.Append(label)
+		texts.Append(fmt.Sprintf("text %d", label))
+		keys.Append(fmt.Sprintf("shard-0/%d", row))
+		samples.Append(row)
 	}
-	return b.NewRecordBatch(), nil
+	columns := []arrow.Array{
+		tensors(schema.Field(0).Type, int(n), pixels), labels.NewArray(), texts.NewArray(), keys.NewArray(), samples.NewArray(),
+	}
+	defer func() {
+		for _, c := range columns {
+			c.Release()
+		}
+	}()
+	return array.NewRecordBatch(all, columns, n), nil
+}
+
+// tensors is an array of n tensors of type t that lie in pixels.
+func tensors(t arrow.DataType, n int, pixels []byte) arrow.Array {
+	values := array.NewData(arrow.PrimitiveTypes.Uint8, len(pixels), []*memory.Buffer{nil, memory.NewBufferBytes(pixels)}, nil, 0, 0)
+	defer values.Release()
+	data := array.NewData(t, n, []*memory.Buffer{nil}, []arrow.ArrayData{values}, 0, 0)
+	defer data.Release()
+	return array.MakeFromData(data)
 }
 
 // Store makes a store that holds the partitions of some epochs of a job.
@@ -98,7 +114,7 @@ func (d Data) Store(job string, epochs uint64) (*partition.Store, error) {
 			if err != nil {
 				return nil, err
 			}
-			s.Put(job, 1, partition.New(lineage.SourceID(e, uint64(source)), 0, rec)) //nolint:gosec // Never negative.
+			s.Put(job, 1, partition.New(lineage.SourceID(e, uint64(source)), 0, rec))
 			rec.Release()
 		}
 	}

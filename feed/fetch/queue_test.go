@@ -102,7 +102,7 @@ func start(t *testing.T, f *fakeFetcher, streams int, budget int64) *bench {
 }
 
 // ask submits a request of slices of one byte each, of a batch that so many others are before.
-func (b *bench) ask(ahead int64, bytes int64, sources ...uint64) *Pending {
+func (b *bench) ask(ahead, bytes int64, sources ...uint64) *Pending {
 	r := Request{Job: "job", Worker: "w", Address: "local:w", Ahead: func() int64 { return ahead }}
 	for _, s := range sources {
 		r.Slices = append(r.Slices, partition.Slice{ID: lineage.SourceID(0, s), Rows: 1})

@@ -3,6 +3,7 @@ package fetch
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"testing"
@@ -82,8 +83,8 @@ func record(t *testing.T, rows int) arrow.RecordBatch {
 	}, nil))
 	defer b.Release()
 	for i := range rows {
-		b.Field(0).(*array.Int64Builder).Append(int64(i))
-		b.Field(1).(*array.StringBuilder).Append("row")
+		as[*array.Int64Builder](b.Field(0)).Append(int64(i))
+		as[*array.StringBuilder](b.Field(1)).Append("row")
 	}
 	return b.NewRecordBatch()
 }
@@ -200,7 +201,7 @@ func TestDamagedSlicesAreErrors(t *testing.T) {
 		"no schema": func(m []*flight.FlightData) []*flight.FlightData { return m[1:] },
 		"garbage that passes its checksum": func(m []*flight.FlightData) []*flight.FlightData {
 			m[1].DataHeader = bytes.Repeat([]byte{0xfe, 3}, 100)
-			m[1].AppMetadata = partition.AppMetadata{CRC32C: partition.Checksum(m[1].DataHeader, m[1].DataBody)}.Append(nil)
+			m[1].AppMetadata = partition.AppMetadata{CRC32C: partition.Checksum(m[1].GetDataHeader(), m[1].GetDataBody())}.Append(nil)
 			return m
 		},
 		"one too many": func(m []*flight.FlightData) []*flight.FlightData {
@@ -277,4 +278,13 @@ func errorsAreGroups(raw []byte) bool {
 		}
 	}
 	return false
+}
+
+// as is v, which is known to be a T.
+func as[T any](v any) T {
+	t, ok := v.(T)
+	if !ok {
+		panic(fmt.Sprintf("%T is no %T", v, t))
+	}
+	return t
 }

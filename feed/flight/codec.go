@@ -107,7 +107,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 			out = append(out, mem.SliceBuffer(copied))
 			copied = nil
 		}
-		piece := b[:len(b):len(b)]
+		piece := slices.Clip(b)
 		out = append(out, mem.NewBuffer(&piece, sending.hold()))
 	}
 	if len(copied) > 0 {

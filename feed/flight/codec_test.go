@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"math"
 	"runtime"
 	"strings"
@@ -28,9 +29,9 @@ func record(alloc memory.Allocator, rows int) arrow.RecordBatch {
 	}, nil))
 	defer b.Release()
 	for i := range rows {
-		b.Field(0).(*array.Int64Builder).Append(int64(i))
-		b.Field(1).(*array.BooleanBuilder).Append(i%3 == 0)
-		b.Field(2).(*array.StringBuilder).Append(strings.Repeat("x", i%5))
+		as[*array.Int64Builder](b.Field(0)).Append(int64(i))
+		as[*array.BooleanBuilder](b.Field(1)).Append(i%3 == 0)
+		as[*array.StringBuilder](b.Field(2)).Append(strings.Repeat("x", i%5))
 	}
 	return b.NewRecordBatch()
 }
@@ -205,4 +206,13 @@ func FuzzBodies(f *testing.F) {
 			t.Errorf("acknowledgement %x: %v", raw, err)
 		}
 	})
+}
+
+// as is v, which is known to be a T.
+func as[T any](v any) T {
+	t, ok := v.(T)
+	if !ok {
+		panic(fmt.Sprintf("%T is no %T", v, t))
+	}
+	return t
 }

@@ -120,11 +120,11 @@ func (j *Job) join(rank int, attempt uint64, start deal.Position) error {
 }
 
 // leave takes a rank out. When it was the last one the job ends.
-func (j *Job) leave(rank int) (last bool) {
+func (j *Job) leave(rank int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.members[rank] == nil {
-		return j.leaving
+		return
 	}
 	delete(j.members, rank)
 	j.state.Leave(rank)
@@ -132,7 +132,6 @@ func (j *Job) leave(rank int) (last bool) {
 	j.leaving = len(j.members) == 0
 	j.apply()
 	j.metrics.forget(j.description.Name, rank)
-	return j.leaving
 }
 
 // over says whether nothing more will come of the job.

@@ -3,11 +3,13 @@ package session_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,17 +46,17 @@ type rig struct {
 type slowStore struct {
 	partition.Fetcher
 
-	broken error
+	broken atomic.Pointer[error]
 }
 
 func (s *slowStore) Fetch(ctx context.Context, t partition.Ticket, fn func(int, arrow.RecordBatch) error) error {
-	if s.broken != nil {
-		return s.broken
+	if err := s.broken.Load(); err != nil {
+		return *err
 	}
 	return s.Fetcher.Fetch(ctx, t, fn)
 }
 
-func run(t *testing.T, test func(*testing.T, *rig)) {
+func run(t *testing.T, test func(*rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		data := feedtest.Data{NumRows: 37, PartitionRows: 5, TensorBytes: 64}
@@ -98,7 +100,7 @@ func run(t *testing.T, test func(*testing.T, *rig)) {
 		go func() { r.queue.Run(ctx); ended <- struct{}{} }()
 		go func() { r.table.Run(ctx); ended <- struct{}{} }()
 
-		test(t, r)
+		test(r)
 
 		cancel()
 		<-ended
@@ -114,16 +116,16 @@ func run(t *testing.T, test func(*testing.T, *rig)) {
 	})
 }
 
-func request(rank, world int) session.OpenRequest {
+func request() session.OpenRequest {
 	return session.OpenRequest{
-		Job: "job", Recipe: []byte("x"), Rank: rank, WorldSize: world,
+		Job: "job", Recipe: []byte("x"), Rank: 0, WorldSize: 1,
 		Settings: session.Settings{Shuffle: "block", GlobalBatch: 8, Accumulation: 1, Tail: "pad", OnError: "raise", Prefetch: 2},
 	}
 }
 
-func (r *rig) open(rank, world int, conn *session.Connection) string {
+func (r *rig) open(conn *session.Connection) string {
 	r.t.Helper()
-	o, err := r.table.Open(r.t.Context(), request(rank, world), conn)
+	o, err := r.table.Open(r.t.Context(), request(), conn)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -148,7 +150,7 @@ func (r *rig) steps(s *session.Stream, n int) []int64 {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		if label := b.Record.Column(1).(*array.Int64).Value(0); label != feedtest.Label(b.Epoch, b.Step*8) {
+		if label := as[*array.Int64](b.Record.Column(1)).Value(0); label != feedtest.Label(b.Epoch, b.Step*8) {
 			r.t.Errorf("step %d of epoch %d begins with row %d", b.Step, b.Epoch, label)
 		}
 		steps = append(steps, b.Step)
@@ -160,9 +162,11 @@ func (r *rig) steps(s *session.Stream, n int) []int64 {
 
 // A stream that waits says for what, and a partition that cannot be had is named with its worker and the cause.
 func TestWaitsHaveCauses(t *testing.T) {
-	run(t, func(t *testing.T, r *rig) {
-		r.store.broken = errkind.Errorf(errkind.NotFound, "worker w has lost it")
-		s := r.stream(r.open(0, 1, session.NewConnection()), deal.Position{})
+	run(t, func(r *rig) {
+		t := r.t
+		lost := errkind.Errorf(errkind.NotFound, "worker w has lost it")
+		r.store.broken.Store(&lost)
+		s := r.stream(r.open(session.NewConnection()), deal.Position{})
 		ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
 		defer cancel()
 		_, err := s.Next(ctx, 1)
@@ -174,7 +178,7 @@ func TestWaitsHaveCauses(t *testing.T) {
 		if text := r.table.Waits()["job"]; !strings.Contains(text, "lost it") {
 			t.Errorf("the table says %q", text)
 		}
-		r.store.broken = nil
+		r.store.broken.Store(nil)
 		if got := r.steps(s, 5); !slices.Equal(got, []int64{0, 1, 2, 3, 4}) {
 			t.Errorf("read steps %v", got)
 		}
@@ -186,9 +190,10 @@ func TestWaitsHaveCauses(t *testing.T) {
 
 // What the dispatcher says of a long wait is passed on, and is gone when it takes it back.
 func TestDispatchersReasonIsPassedOn(t *testing.T) {
-	run(t, func(t *testing.T, r *rig) {
+	run(t, func(r *rig) {
+		t := r.t
 		r.dispatcher.Hold(true)
-		s := r.stream(r.open(0, 1, session.NewConnection()), deal.Position{})
+		s := r.stream(r.open(session.NewConnection()), deal.Position{})
 		synctest.Wait()
 		if text := s.Job().Waits(); !strings.Contains(text, "not sealed yet") {
 			t.Errorf("at first: %q", text)
@@ -205,9 +210,10 @@ func TestDispatchersReasonIsPassedOn(t *testing.T) {
 
 // A partition that is placed again is fetched from its new place.
 func TestPartitionsMove(t *testing.T) {
-	run(t, func(t *testing.T, r *rig) {
+	run(t, func(r *rig) {
+		t := r.t
 		r.dispatcher.Address = "local:dead"
-		s := r.stream(r.open(0, 1, session.NewConnection()), deal.Position{})
+		s := r.stream(r.open(session.NewConnection()), deal.Position{})
 		synctest.Wait()
 		if text := s.Job().Waits(); !strings.Contains(text, "local:dead") {
 			t.Errorf("waits for %q", text)
@@ -227,8 +233,9 @@ func TestPartitionsMove(t *testing.T) {
 
 // A new stream of a rank ends the one before, and a session that was closed ends its stream.
 func TestOneStreamForEachRank(t *testing.T) {
-	run(t, func(t *testing.T, r *rig) {
-		name := r.open(0, 1, session.NewConnection())
+	run(t, func(r *rig) {
+		t := r.t
+		name := r.open(session.NewConnection())
 		old := r.stream(name, deal.Position{})
 		r.steps(old, 1)
 		s := r.stream(name, deal.Position{Step: 1, Row: 8})
@@ -254,9 +261,10 @@ func TestOneStreamForEachRank(t *testing.T) {
 
 // A session without a connection stays for a while, for its client to come back, and then its rank leaves.
 func TestSessionsOutliveConnectionsForAWhile(t *testing.T) {
-	run(t, func(t *testing.T, r *rig) {
+	run(t, func(r *rig) {
+		t := r.t
 		conn := session.NewConnection()
-		name := r.open(0, 1, conn)
+		name := r.open(conn)
 		r.table.Disconnected(conn)
 		time.Sleep(20 * time.Second)
 		s := r.stream(name, deal.Position{})
@@ -279,15 +287,16 @@ func TestSessionsOutliveConnectionsForAWhile(t *testing.T) {
 
 // A trainer that was killed and starts again finds its rank free, even if the dispatcher hears of it late.
 func TestRankComesBackAfterItsProcessDied(t *testing.T) {
-	run(t, func(t *testing.T, r *rig) {
+	run(t, func(r *rig) {
+		t := r.t
 		conn := session.NewConnection()
-		r.steps(r.stream(r.open(0, 1, conn), deal.Position{}), 2)
+		r.steps(r.stream(r.open(conn), deal.Position{}), 2)
 		// The stream has made another connection the session's.
-		name := r.open(0, 1, conn)
+		name := r.open(conn)
 		r.table.Disconnected(conn)
 		r.dispatcher.Refuse(errkind.Errorf(errkind.Conflict, "rank 0 is already being served"))
 		time.AfterFunc(500*time.Millisecond, func() { r.dispatcher.Refuse(nil) })
-		again := r.open(0, 1, session.NewConnection())
+		again := r.open(session.NewConnection())
 		if again == name || r.table.Len() != 1 {
 			t.Errorf("session %s after %s, %d in all", again, name, r.table.Len())
 		}
@@ -298,7 +307,7 @@ func TestRankComesBackAfterItsProcessDied(t *testing.T) {
 		r.dispatcher.Refuse(errkind.Errorf(errkind.Conflict, "ranks disagree"))
 		time.Sleep(10 * time.Second)
 		began := time.Now()
-		if _, err := r.table.Open(t.Context(), request(0, 1), nil); errkind.Of(err) != errkind.Conflict || time.Since(began) > time.Second {
+		if _, err := r.table.Open(t.Context(), request(), nil); errkind.Of(err) != errkind.Conflict || time.Since(began) > time.Second {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
 	})
@@ -306,8 +315,9 @@ func TestRankComesBackAfterItsProcessDied(t *testing.T) {
 
 // A dispatcher that does not know the job any more ends it with its own words; opening it again begins anew.
 func TestJobThatIsUnknownEnds(t *testing.T) {
-	run(t, func(t *testing.T, r *rig) {
-		name := r.open(0, 1, session.NewConnection())
+	run(t, func(r *rig) {
+		t := r.t
+		name := r.open(session.NewConnection())
 		s := r.stream(name, deal.Position{})
 		r.steps(s, 1)
 		r.dispatcher.Break(errkind.Errorf(errkind.NotFound, "there is no job \"job\"; open it first"))
@@ -315,7 +325,7 @@ func TestJobThatIsUnknownEnds(t *testing.T) {
 		if _, err := s.Next(t.Context(), 1); errkind.Of(err) != errkind.NotFound {
 			t.Errorf("the stream ended in %v", err)
 		}
-		if got := r.steps(r.stream(r.open(0, 1, session.NewConnection()), deal.Position{}), 1); !slices.Equal(got, []int64{0}) {
+		if got := r.steps(r.stream(r.open(session.NewConnection()), deal.Position{}), 1); !slices.Equal(got, []int64{0}) {
 			t.Errorf("read steps %v", got)
 		}
 	})
@@ -323,8 +333,9 @@ func TestJobThatIsUnknownEnds(t *testing.T) {
 
 // While the dispatcher is away the stream waits and says so; what is ready is handed over all the same.
 func TestDispatcherIsAway(t *testing.T) {
-	run(t, func(t *testing.T, r *rig) {
-		s := r.stream(r.open(0, 1, session.NewConnection()), deal.Position{})
+	run(t, func(r *rig) {
+		t := r.t
+		s := r.stream(r.open(session.NewConnection()), deal.Position{})
 		r.steps(s, 1)
 		synctest.Wait()
 		for range 20 {
@@ -340,9 +351,30 @@ func TestDispatcherIsAway(t *testing.T) {
 	})
 }
 
+// A job whose batches do not fit is refused with the figures, and its rank is free to come again with a smaller one.
+func TestJobsThatDoNotFitAreTurnedAway(t *testing.T) {
+	run(t, func(r *rig) {
+		t := r.t
+		q := request()
+		q.Settings.GlobalBatch = 1 << 16
+		_, err := r.table.Open(t.Context(), q, session.NewConnection())
+		if errkind.Of(err) != errkind.Exhausted || !strings.Contains(err.Error(), "4 batches of 65536 rows") || !strings.Contains(err.Error(), "budget is 1.0 MB") {
+			t.Errorf("a batch that is too large: %v", err)
+		}
+		synctest.Wait()
+		if left := r.dispatcher.Left(); !slices.Equal(left, []uint32{0}) || r.table.Len() != 0 {
+			t.Errorf("%d sessions; ranks that left: %v", r.table.Len(), left)
+		}
+		if got := r.steps(r.stream(r.open(session.NewConnection()), deal.Position{}), 5); len(got) != 5 {
+			t.Errorf("read steps %v", got)
+		}
+	})
+}
+
 // What does not make a session is refused before the dispatcher hears of it.
 func TestRequestsAreChecked(t *testing.T) {
-	run(t, func(t *testing.T, r *rig) {
+	run(t, func(r *rig) {
+		t := r.t
 		for name, change := range map[string]func(*session.OpenRequest){
 			"job":    func(q *session.OpenRequest) { q.Job = "" },
 			"recipe": func(q *session.OpenRequest) { q.Recipe = nil },
@@ -351,11 +383,20 @@ func TestRequestsAreChecked(t *testing.T) {
 			"batch":  func(q *session.OpenRequest) { q.Settings.GlobalBatch = 0 },
 			"cursor": func(q *session.OpenRequest) { q.Cursor = strings.Repeat("x", 1<<20) },
 		} {
-			q := request(0, 1)
+			q := request()
 			change(&q)
 			if _, err := r.table.Open(t.Context(), q, nil); errkind.Of(err) != errkind.Invalid {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	})
+}
+
+// as is v, which is known to be a T.
+func as[T any](v any) T {
+	t, ok := v.(T)
+	if !ok {
+		panic(fmt.Sprintf("%T is no %T", v, t))
+	}
+	return t
 }

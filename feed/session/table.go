@@ -107,6 +107,10 @@ func (t *Table) Open(ctx context.Context, req OpenRequest, conn *Connection) (Op
 	if err := j.join(req.Rank, req.Attempt, start); err != nil {
 		return Opened{}, err
 	}
+	if err := t.fits(j, req.Rank); err != nil {
+		t.turnAway(j, req.Rank)
+		return Opened{}, err
+	}
 	s := &session{name: newName(), job: j, rank: req.Rank}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -248,7 +252,7 @@ func (t *Table) job(ctx context.Context, req *OpenRequest, resp *feedv1.OpenJobR
 	t.mu.Unlock()
 	if old != nil && !old.over() {
 		if sameJob(&old.description, &description) {
-			return old, t.fits(old, req.Rank)
+			return old, nil
 		}
 		// The dispatcher has begun the job anew, which it does only when it has no rank.
 		old.fail(errkind.Errorf(errkind.Conflict, "job %q was opened anew with other settings", req.Job))
@@ -260,9 +264,6 @@ func (t *Table) job(ctx context.Context, req *OpenRequest, resp *feedv1.OpenJobR
 	}
 	j, err := newJob(t.deps, description, layout)
 	if err != nil {
-		return nil, err
-	}
-	if err := t.fits(j, req.Rank); err != nil {
 		return nil, err
 	}
 	select {
@@ -300,6 +301,18 @@ func (t *Table) fits(j *Job, rank int) error {
 	return errkind.Errorf(errkind.Exhausted,
 		"job %q: rank %d needs %d batches of %d rows, %.1f MB in all, and the sidecar would then hold %.1f MB; its budget is %.1f MB. Use a smaller batch or prefetch, or give it more",
 		j.description.Name, rank, d.Prefetch+2, d.BatchRows(), float64(j.rankBytes())/1e6, float64(need)/1e6, float64(t.cfg.BudgetBytes)/1e6)
+}
+
+// turnAway takes out a rank that the dispatcher has admitted and that gets no session, so that it may come again with
+// other settings.
+func (t *Table) turnAway(j *Job, rank int) {
+	t.mu.Lock()
+	if old := t.find(j.description.Name, rank); old != nil {
+		delete(t.sessions, old.name)
+	}
+	t.left[j.description.Name] = time.Now()
+	t.mu.Unlock()
+	j.leave(rank)
 }
 
 // rankBytes is what a rank holds at least when all is ready: the batches of its credit and one that is put together.

@@ -163,13 +163,13 @@ func (s *State) Assembled(b *Batch) {
 type Verdict uint8
 
 const (
-	// Wait for the next event.
+	// Wait says that the next event is to be waited for.
 	Wait Verdict = iota + 1
-	// Ready: the batch is to be handed over.
+	// Ready says that the batch is to be handed over.
 	Ready
-	// End: the stream has carried the rest of its epoch.
+	// End says that the stream has carried the rest of its epoch.
 	End
-	// Moved: a generation has begun at another position; the rank has to ask for it.
+	// Moved says that a generation has begun at another position; the rank has to ask for it.
 	Moved
 )
 
