@@ -24,7 +24,7 @@ func (p place) index() int { return p.at }
 func buildDecodeImage(index int, a *args) (Operator, error) {
 	field := a.field("field")
 	gray := a.text("mode", "rgb", "rgb", "l") == "l"
-	orient := a.text("exif", "ignore", "apply", "ignore") == "apply"
+	orient := a.text("exif", "apply", "apply", "ignore") == "apply"
 	if err := a.done(); err != nil {
 		return nil, err
 	}

@@ -95,9 +95,9 @@ func readable(tb testing.TB) (names []string, files [][]byte) {
 }
 
 var (
-	decode   = step{"decode_image", nil}
-	upright  = step{"decode_image", map[string]any{"exif": "apply"}}
-	gray     = step{"decode_image", map[string]any{"mode": "l", "exif": "apply"}}
+	decode   = step{"decode_image", map[string]any{"exif": "ignore"}}
+	upright  = step{"decode_image", nil}
+	gray     = step{"decode_image", map[string]any{"mode": "l"}}
 	rrc      = step{"random_resized_crop", map[string]any{"size": 32, "scale": []any{0.08, 1.0}}}
 	rrcOld   = step{"random_resized_crop", map[string]any{"size": []any{9, 40}, "interpolation": "bicubic", "pillow": "<13"}}
 	flip     = step{"random_horizontal_flip", nil}

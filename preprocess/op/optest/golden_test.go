@@ -83,8 +83,8 @@ func torchvision(c Case) (recipe []map[string]any, ok bool) {
 	if c.Gray {
 		decode["mode"] = "l"
 	}
-	if c.Exif {
-		decode["exif"] = "apply"
+	if !c.Exif {
+		decode["exif"] = "ignore"
 	}
 	recipe = append(recipe, decode)
 	for _, s := range c.Steps {
