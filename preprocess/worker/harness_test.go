@@ -291,6 +291,7 @@ func (w *world) collect(s *fakeStream, job string, sources int) (made, []*worker
 				id := w.take(s, job, e.GetOutput())
 				out[id.String()] = fmt.Sprintf("%d rows, %d bytes, %x", e.GetOutput().GetRows(), e.GetOutput().GetBytes(), e.GetOutput().GetContentHash())
 				want[lineage.SourceID(id.Epoch, id.Source).String()]--
+			case len(e.GetDone().GetId().GetPath()) > 0: // an input of a later stage
 			case e.GetDone() != nil:
 				ended++
 				want[sourceName(w.t, e.GetDone().GetId())] += int(e.GetDone().GetOutputs())

@@ -175,7 +175,7 @@ func TestAfterABreakTheWorkerRegistersWhatItHolds(t *testing.T) {
 		for done := false; !done; {
 			time.Sleep(time.Millisecond)
 			s.mu.Lock()
-			done = slices.ContainsFunc(s.events, func(e *workerv1.Event) bool { return e.GetDone() != nil })
+			done = slices.ContainsFunc(s.events, func(e *workerv1.Event) bool { return e.GetDone() != nil && len(e.GetDone().GetId().GetPath()) == 0 })
 			s.mu.Unlock()
 		}
 		var again []string
