@@ -3,10 +3,8 @@ package partition
 import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
-	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/internal/grpcerr"
 )
 
 // Server gives the rows of a Store to sidecars over Arrow Flight. It serves DoGet alone: a ticket is an encoded
@@ -28,11 +26,11 @@ func (s *Server) Register(g *grpc.Server) { flight.RegisterFlightServiceServer(g
 func (s *Server) DoGet(request *flight.Ticket, stream flight.FlightService_DoGetServer) error {
 	ticket, err := ParseTicket(request.GetTicket())
 	if err != nil {
-		return statusOf(err)
+		return grpcerr.ToStatus(err)
 	}
 	r, err := s.store.open(ticket)
 	if err != nil {
-		return statusOf(err)
+		return grpcerr.ToStatus(err)
 	}
 	defer r.close()
 	if err := stream.SendMsg(newSchemaData(r.schema())); err != nil {
@@ -43,25 +41,11 @@ func (s *Server) DoGet(request *flight.Ticket, stream flight.FlightService_DoGet
 		data, err := newRecordData(i, rec, done)
 		if err != nil {
 			done()
-			return statusOf(err)
+			return grpcerr.ToStatus(err)
 		}
 		if err := stream.SendMsg(data); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// statusOf gives an error the code that gRPC clients act on.
-func statusOf(err error) error {
-	code := codes.Internal
-	switch errkind.Of(err) {
-	case errkind.Invalid:
-		code = codes.InvalidArgument
-	case errkind.NotFound:
-		code = codes.NotFound
-	case errkind.Canceled:
-		code = codes.Canceled
-	}
-	return status.Error(code, err.Error())
 }
