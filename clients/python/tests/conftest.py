@@ -40,7 +40,7 @@ class Script:
         return process
 
     def run(self, text: str, **env: str) -> str:
-        output, errors = self.start(text, **env).communicate(timeout=60)
+        output, errors = self.start(text, **env).communicate(timeout=150)
         assert self.running[-1].returncode == 0, errors
         assert errors == ""
         return output
