@@ -244,7 +244,7 @@ func (w *fakeWorker) run(run *workerv1.Run, task *workerv1.SourceTask) {
 	event(&workerv1.Event{Event: &workerv1.Event_Output{Output: &workerv1.OutputReady{
 		Id: out, Attempt: task.GetAttempt(), Rows: rows, Bytes: rows * 100, ContentHash: hash,
 	}}})
-	event(&workerv1.Event{Event: &workerv1.Event_Done{Done: &workerv1.SourceDone{Id: task.GetId(), Attempt: task.GetAttempt(), Outputs: 1}}})
+	event(&workerv1.Event{Event: &workerv1.Event_Done{Done: &workerv1.PartitionDone{Id: task.GetId(), Attempt: task.GetAttempt(), Outputs: 1}}})
 }
 
 // feed is what a sidecar learns, collected until a condition holds.

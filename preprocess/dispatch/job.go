@@ -76,7 +76,7 @@ func (d *Dispatcher) newJob(name string, s *spec) *job {
 func (j *job) begin(p ledger.Position) error {
 	s := j.spec
 	book, err := ledger.New(ledger.Config{
-		KeepsRows: s.plan.KeepsRows, GlobalBatch: s.globalBatch, Tail: s.tail,
+		KeepsRows: s.plan.KeepsRows, Stages: len(s.plan.Stages), GlobalBatch: s.globalBatch, Tail: s.tail,
 		NumPartitions: s.numPartitions(), Samples: s.samples, Start: p,
 	})
 	if err != nil {
@@ -300,6 +300,10 @@ func (j *job) output(w *worker, t task, id lineage.ID, o *workerv1.OutputReady) 
 }
 
 func (j *job) done(t task, id lineage.ID, outputs int) {
+	if id.Depth > 0 {
+		j.take(j.ledger.InputDone(id, outputs), nil)
+		return
+	}
 	delete(j.tasks, id)
 	j.apply(exec.TaskDone{Task: t.id, Attempt: t.attempt, Outputs: outputs})
 	j.take(j.ledger.Done(id, outputs))

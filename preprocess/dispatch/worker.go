@@ -67,7 +67,7 @@ func (s *workerService) Connect(stream workerv1.WorkerService_ConnectServer) err
 	if err != nil {
 		return grpcerr.ToStatus(err)
 	}
-	s.d.addWorker(w)
+	s.d.addWorker(w, register.GetHeld())
 	defer s.d.removeWorker(w)
 
 	ctx, cancel := context.WithCancelCause(stream.Context())
@@ -143,7 +143,7 @@ func (d *Dispatcher) handleWorker(w *worker, m *workerv1.ConnectRequest) {
 	}
 }
 
-func (d *Dispatcher) addWorker(w *worker) {
+func (d *Dispatcher) addWorker(w *worker, held []*workerv1.Held) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if old := d.workers[w.name]; old != nil {
@@ -156,9 +156,25 @@ func (d *Dispatcher) addWorker(w *worker) {
 		Term: 1, HeartbeatMs: d.cfg.Heartbeat.Milliseconds(),
 	}}})
 	d.cfg.Logger.Info("worker joined", "worker", w.name, "address", w.address, "slots", w.slots, "budget_bytes", w.budget)
+	d.dropHeld(w, held)
 	for _, j := range d.sortedJobs() {
 		j.join(w)
 		j.decide()
+	}
+}
+
+// dropHeld frees what a worker kept from an earlier connection: it was given up when that broke.
+func (d *Dispatcher) dropHeld(w *worker, held []*workerv1.Held) {
+	byJob := map[string][]*workerv1.PartitionID{}
+	for _, h := range held {
+		byJob[h.GetJob()] = append(byJob[h.GetJob()], h.GetOutput().GetId())
+	}
+	for name, ids := range byJob {
+		if d.jobs[name] == nil {
+			w.out.put(&workerv1.ConnectResponse{Message: &workerv1.ConnectResponse_EndJob{EndJob: &workerv1.EndJob{Job: name}}})
+			continue
+		}
+		w.out.put(&workerv1.ConnectResponse{Message: &workerv1.ConnectResponse_Free{Free: &workerv1.Free{Job: name, Ids: ids}}})
 	}
 }
 

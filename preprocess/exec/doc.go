@@ -22,12 +22,21 @@
 //
 // # Memory
 //
-// A task is charged its expected output when it is launched, and what it produced as that becomes known. Work is
-// launched while the node's budget covers it. A task whose output was underestimated may go on while the node has room
-// and at most MaxUnread of its outputs wait for a reader; else it is paused. So with honest estimates no node is ever over its
-// budget, but for this: the earliest unfinished source partition always may run, one at a time, and so does a source
-// partition that a rank waits for ([Needed]). A node is over its budget by at most the bytes of these. A node's last
-// ReplayReserve is for such partitions and for replays alone.
+// A task is charged what it is expected to make when it is launched, and what it made as that becomes known. Work is
+// launched while the node's budget covers it; new source partitions have to leave room for the later stages too. Once
+// all stages of a plan were measured, a source partition may also be admitted with the charge of its first outputs
+// alone, at the pace at which the node works source partitions off: that of the resource with most work.
+//
+// A task that has used up its charge goes on while the node has room for its next output and, if it made more than was
+// expected, fewer than MaxUnread of its outputs wait for a reader; else it is paused ([Pause], [OutputBlocked],
+// [Resume]). The bound holds if no output is larger than StageSpec.MaxOutputBytes, and if Decide is called before a task
+// reports another output. Then a node is never over its budget, but for this: the earliest unfinished source partition
+// may always run, one such at a time, and so may one that a rank waits for ([Needed]). A node is over its budget by at
+// most the bytes of these. The ReplayReserve of each budget is for such source partitions and for replays alone.
+//
+// Slots are never lacking for ever either: where the next task of the earliest unfinished source partition takes several
+// slots, these are kept for it as they become free, and where they are all with tasks that are paused, the latest of
+// these are cancelled.
 //
 // # Recovery
 //

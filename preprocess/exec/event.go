@@ -100,8 +100,9 @@ type TaskFailed struct {
 // Freed says that an output of the last stage was consumed by everyone who needs it: its bytes are the node's again.
 type Freed struct{ ID lineage.ID }
 
-// Needed says that a rank waits for a source partition, or for a partition made from it, as the next one. It holds
-// until the source partition is finished. One that was not offered yet is ignored; say it again after offering it.
+// Needed says that a rank waits for a source partition, or for a partition made from it, as the next one, be it for rows
+// or for the number of rows. It holds until the source partition is finished. One that was not offered yet is ignored;
+// say it again after offering it.
 type Needed struct{ ID lineage.ID }
 
 // Tick tells the time since any fixed start. Durations are measured between ticks, so a caller sends one before each

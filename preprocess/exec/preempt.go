@@ -2,15 +2,15 @@ package exec
 
 import "slices"
 
-// reserve keeps the free slots of one node together for the head, where its next task takes several that are never
-// free at one time: smaller tasks would take each one as it becomes free. It reports whether anything has changed.
+// reserve keeps the free slots of one node together for what is awaited, or else for the head, where the next task of
+// it takes several that are never free at one time: smaller tasks would take each one as it becomes free. It reports whether anything has changed.
 func (c *Core) reserve() bool {
 	var n *node
 	stage := 0
 	if c.head != nil {
 		for s := len(c.stages) - 1; s >= 0 && n == nil; s-- {
 			if st := c.stages[s]; st.wide && st.free.len() == 0 {
-				if n = c.reservable(c.headPart(s)); n != nil && c.fits(n, s) {
+				if n = c.reservable(c.pressing(s)); n != nil && c.fits(n, s) {
 					n = nil
 				}
 				stage = s
@@ -59,17 +59,18 @@ func (c *Core) keptFrom(n *node, s int) bool {
 	return n == c.reserved && s != c.reservedFor && c.shares(s, c.reservedFor)
 }
 
-// preempt cancels the latest blocked tasks whose slots the head source partition lacks: a blocked task ends only when
-// something else makes room, and that something may wait for the head. What they made stays.
+// preempt cancels the latest blocked tasks whose slots an awaited source partition or the head lacks: a blocked task
+// ends only when something else makes room, and that something may wait for these. What it made stays.
 func (c *Core) preempt() {
 	if c.preempted > 0 || c.paused.len() == 0 || c.head == nil {
 		return
 	}
 	for s := range slices.Backward(c.stages) {
-		if p := c.headPart(s); p == nil || c.stages[s].free.len() > 0 {
+		p := c.pressing(s)
+		if p == nil || c.urgentNode(p) != nil {
 			continue
 		}
-		for _, t := range c.inTheWay(s) {
+		for _, t := range c.inTheWay(p) {
 			t.preempted = true
 			c.preempted++
 			c.stop(t)
@@ -80,8 +81,12 @@ func (c *Core) preempt() {
 	}
 }
 
-// headPart is a ready part of stage s of the head, if there is one.
-func (c *Core) headPart(s int) *part {
+// pressing is the ready part of stage s that matters most: one that a rank waits for, or else one of the head.
+func (c *Core) pressing(s int) *part {
+	p, ok := c.stages[s].urgent.top()
+	if !ok || p.src.needed || p.src == c.head {
+		return p
+	}
 	for _, p := range c.stages[s].urgent.items {
 		if p.src == c.head {
 			return p
@@ -90,9 +95,10 @@ func (c *Core) headPart(s int) *part {
 	return nil
 }
 
-// inTheWay are the latest blocked tasks of one node without which it could run a task of stage s. There are none where
-// a task that is not blocked has such slots, as these will be free in time.
-func (c *Core) inTheWay(s int) []*task {
+// inTheWay are the latest blocked tasks of one node without which it could run p. There are none where a task that is
+// not blocked has such slots, as these will be free in time.
+func (c *Core) inTheWay(p *part) []*task {
+	s := int(p.stage)
 	blocked := slices.Clone(c.paused.items)
 	slices.SortFunc(blocked, func(a, b *task) int { return b.part.id.Compare(a.part.id) })
 	tasks := map[*node][]*task{}
@@ -104,6 +110,9 @@ func (c *Core) inTheWay(s int) []*task {
 	for _, t := range blocked {
 		n := t.node
 		if len(tasks[n]) == 0 || len(tasks[n]) < c.sharing(n, s) {
+			continue
+		}
+		if _, refused := c.cost(p, n); refused != 0 && !c.mayOverdraw(n, p.src) {
 			continue
 		}
 		free := slices.Clone(n.free)

@@ -130,7 +130,7 @@ func (j *job) SourceDone(id lineage.ID, grant run.Grant, outputs int) {
 	j.out.put(doneEvent(j.name, id, grant, outputs))
 }
 
-// InputDone reports the end of an input of the last stage.
+// InputDone reports the end of an input of a stage after the first.
 func (j *job) InputDone(id lineage.ID, grant run.Grant, outputs int) {
 	j.out.put(doneEvent(j.name, id, grant, outputs))
 }

@@ -29,6 +29,8 @@ type Position struct {
 type Config struct {
 	// KeepsRows says that every sample becomes one row.
 	KeepsRows bool
+	// Stages of the plan: the depth of a final output.
+	Stages int
 	// GlobalBatch and Tail say how the stream is cut.
 	GlobalBatch int64
 	Tail        order.Tail
@@ -103,12 +105,16 @@ type epoch struct {
 }
 
 type source struct {
-	base    int64 // stream row of its first row; -1 until known
-	outputs []*Output
-	placed  int // outputs whose placement was handed out
-	freed   int
-	done    bool
-	failed  error
+	base    int64     // stream row of its first row; -1 until known
+	outputs []*Output // sorted
+	placed  int       // outputs whose placement was handed out
+	// next is the id that the next output has, as far as is known; inputs are the done inputs of later stages, with the
+	// number of partitions made of each.
+	next   lineage.ID
+	inputs map[lineage.ID]int
+	freed  int
+	done   bool
+	failed error
 }
 
 // New is an empty ledger.
@@ -168,7 +174,7 @@ func (l *Ledger) base(p int64) int64 {
 func (l *Ledger) source(e *epoch, p int64) *source {
 	s := e.sources[p]
 	if s == nil {
-		s = &source{base: -1}
+		s = &source{base: -1, next: l.firstOutput(e, p), inputs: map[lineage.ID]int{}}
 		if l.cfg.KeepsRows {
 			s.base = l.base(p)
 		}
@@ -178,6 +184,13 @@ func (l *Ledger) source(e *epoch, p int64) *source {
 		e.sources[p] = s
 	}
 	return s
+}
+
+// firstOutput is the id of the first final output of a source partition.
+func (l *Ledger) firstOutput(e *epoch, p int64) lineage.ID {
+	id := lineage.SourceID(e.number, uint64(p)) //nolint:gosec // Never negative.
+	id.Depth = uint8(l.cfg.Stages)              //nolint:gosec // At most lineage.MaxDepth.
+	return id
 }
 
 // locate finds the account of a reported source partition; nil for one that nobody needs any more.
@@ -193,8 +206,8 @@ func (l *Ledger) locate(id lineage.ID) (*epoch, *source, int64) {
 	return e, l.source(e, p), p
 }
 
-// Output records that an output partition is ready. Outputs of a source partition come in order; one that was
-// recorded before must be equal, and is placed anew at its present worker.
+// Output records that an output partition is ready. Outputs of a source partition may come in any order while it is not
+// done; one that was recorded before must be equal, and is placed anew at its present worker.
 func (l *Ledger) Output(o Output) (Effects, error) {
 	e, s, _ := l.locate(o.ID)
 	if s == nil {
@@ -204,11 +217,11 @@ func (l *Ledger) Output(o Output) (Effects, error) {
 	if known {
 		return l.again(s, i, o)
 	}
-	if i != len(s.outputs) || s.done {
+	if i < s.placed || s.done {
 		return Effects{}, errkind.Errorf(errkind.Internal,
 			"partition %s (attempt %d on worker %s) was not there when its source partition was first made: an operator does not repeat itself", o.ID, o.Attempt, o.Worker)
 	}
-	s.outputs = append(s.outputs, &o)
+	s.outputs = slices.Insert(s.outputs, i, &o)
 	var eff Effects
 	l.place(e, s, &eff)
 	return eff, nil
@@ -243,8 +256,20 @@ func (l *Ledger) Done(id lineage.ID, outputs int) (Effects, error) {
 	}
 	s.done = true
 	var eff Effects
-	l.advance(e, &eff)
+	l.place(e, s, &eff)
 	return eff, nil
+}
+
+// InputDone records that a stage after the first has made `outputs` partitions of one of its inputs: what follows in
+// order belongs to the next input.
+func (l *Ledger) InputDone(id lineage.ID, outputs int) Effects {
+	e, s, _ := l.locate(id)
+	var eff Effects
+	if s != nil && outputs >= 0 {
+		s.inputs[id] = outputs
+		l.place(e, s, &eff)
+	}
+	return eff
 }
 
 // Fail records that a source partition cannot be made. The error comes out when all that is before it is sealed, so
@@ -265,11 +290,40 @@ func (l *Ledger) place(e *epoch, s *source, eff *Effects) {
 	if s.base < 0 {
 		return
 	}
-	for ; s.placed < len(s.outputs); s.placed++ {
+	for ; s.placed < len(s.outputs) && (s.done || s.follows(s.outputs[s.placed].ID)); s.placed++ {
 		o := s.outputs[s.placed]
 		eff.Placed = append(eff.Placed, Placement{Output: *o, FirstRow: s.rowOf(s.placed)})
 	}
 	l.advance(e, eff)
+}
+
+// follows says whether id is known to be the next output in order, and moves on past it if so.
+func (s *source) follows(id lineage.ID) bool {
+	for s.next != id {
+		if !s.carry() {
+			return false
+		}
+	}
+	s.next.Path[s.next.Depth-1]++
+	return true
+}
+
+// carry moves next on to the first output of the next input of some stage, if all outputs of the present one are placed.
+func (s *source) carry() bool {
+	for depth := int(s.next.Depth) - 1; depth > 0; depth-- {
+		input := s.next
+		input.Depth = uint8(depth) //nolint:gosec // Smaller than another depth.
+		clear(input.Path[depth:])
+		if n, done := s.inputs[input]; done && s.next.Path[depth] == uint32(n) { //nolint:gosec // Counts are small.
+			clear(s.next.Path[depth:])
+			s.next.Path[depth-1]++
+			return true
+		}
+		if s.next.Path[depth] != 0 {
+			return false
+		}
+	}
+	return false
 }
 
 // advance moves the contiguous part of e forward and seals what it covers.
@@ -290,7 +344,7 @@ func (l *Ledger) advance(e *epoch, eff *Effects) {
 			l.place(e, s, eff) // comes back here with the base set
 			return
 		}
-		l.seal(e, s.base+s.rows(), eff)
+		l.seal(e, s.base+s.placedRows(), eff)
 		if !s.done {
 			if s.failed != nil && l.isOldest(e) {
 				eff.Failed = s.failed
@@ -470,6 +524,9 @@ func (s *source) rows() int64 {
 	}
 	return n
 }
+
+// placedRows are the rows of outputs whose place is known.
+func (s *source) placedRows() int64 { return s.rowOf(s.placed) - s.base }
 
 func (s *source) rowOf(i int) int64 {
 	row := s.base

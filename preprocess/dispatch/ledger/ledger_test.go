@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,6 +37,7 @@ func drawStream(t *rapid.T) stream {
 		Tail:          rapid.SampledFrom([]order.Tail{order.TailPad, order.TailDrop, order.TailShort}).Draw(t, "tail"),
 		NumPartitions: int64(partitions),
 		Samples:       samples,
+		Stages:        rapid.IntRange(1, 3).Draw(t, "stages"),
 	}}
 	for e := range rapid.IntRange(1, 3).Draw(t, "epochs") {
 		s.rows = append(s.rows, nil)
@@ -55,12 +57,32 @@ func drawStream(t *rapid.T) stream {
 	return s
 }
 
-func output(epoch, p, k int, rows int64) ledger.Output {
-	id, err := lineage.SourceID(uint64(epoch), uint64(p)).Child(uint32(k))
-	if err != nil {
-		panic(err)
+// path is where flat output k of a source partition lies in a plan of that many stages: every input makes two outputs.
+func path(stages, k int) []uint32 {
+	out := make([]uint32, stages)
+	for i := stages - 1; i > 0; i-- {
+		out[i], k = uint32(k%2), k/2
 	}
-	return ledger.Output{ID: id, Attempt: 1, Rows: rows, Bytes: rows * 10, Hash: [16]byte{byte(p), byte(k), byte(epoch)}, Worker: "w1"}
+	out[0] = uint32(k)
+	return out
+}
+
+func idOf(epoch, p int, path []uint32) lineage.ID {
+	id := lineage.SourceID(uint64(epoch), uint64(p))
+	for _, k := range path {
+		var err error
+		if id, err = id.Child(k); err != nil {
+			panic(err)
+		}
+	}
+	return id
+}
+
+func output(stages, epoch, p, k int, rows int64) ledger.Output {
+	return ledger.Output{
+		ID: idOf(epoch, p, path(stages, k)), Attempt: 1, Rows: rows, Bytes: rows * 10,
+		Hash: [16]byte{byte(p), byte(k), byte(epoch)}, Worker: "w1",
+	}
 }
 
 // total is the number of rows of an epoch.
@@ -73,27 +95,75 @@ func (s stream) total(e int) (n int64) {
 	return n
 }
 
-// events lists every report of the stream; each source partition's are in order.
-func (s stream) events(from ledger.Position) [][]func(*ledger.Ledger) (ledger.Effects, error) {
-	var all [][]func(*ledger.Ledger) (ledger.Effects, error)
+type report = func(*ledger.Ledger) (ledger.Effects, error)
+
+// events lists every report of the stream, by source partition.
+func (s stream) events(t *rapid.T, from ledger.Position) [][]report {
+	var all [][]report
 	for e := int(from.Epoch); e < len(s.rows); e++ {
 		for p, outputs := range s.rows[e] {
 			if e == int(from.Epoch) && int64(p) < from.Partition {
 				continue
 			}
-			var one []func(*ledger.Ledger) (ledger.Effects, error)
-			for k, rows := range outputs {
-				one = append(one, func(l *ledger.Ledger) (ledger.Effects, error) { return l.Output(output(e, p, k, rows)) })
-			}
 			id, n := lineage.SourceID(uint64(e), uint64(p)), len(outputs)
-			all = append(all, append(one, func(l *ledger.Ledger) (ledger.Effects, error) { return l.Done(id, n) }))
+			all = append(all, append(s.inner(t, e, p), func(l *ledger.Ledger) (ledger.Effects, error) { return l.Done(id, n) }))
 		}
 	}
 	return all
 }
 
+// inner lists the reports of one source partition but the last: the outputs of each input of the last stage come in
+// order, those of different inputs in any; an input is done after all that is made of it.
+func (s stream) inner(t *rapid.T, e, p int) []report {
+	stages := s.cfg.Stages
+	left := map[string]int{} // outputs and inputs still to come below an input
+	var threads [][]int
+	for k := range s.rows[e][p] {
+		if k == 0 || (stages > 1 && path(stages, k)[stages-1] == 0) {
+			threads = append(threads, nil)
+		}
+		threads[len(threads)-1] = append(threads[len(threads)-1], k)
+	}
+	for k := range s.rows[e][p] {
+		pa := path(stages, k)
+		for d := stages - 1; d > 0; d-- {
+			left[fmt.Sprint(pa[:d])]++
+		}
+	}
+	var out []report
+	for len(threads) > 0 {
+		i := rapid.IntRange(0, len(threads)-1).Draw(t, "thread")
+		k := threads[i][0]
+		if threads[i] = threads[i][1:]; len(threads[i]) == 0 {
+			threads = append(threads[:i], threads[i+1:]...)
+		}
+		rows := s.rows[e][p][k]
+		out = append(out, func(l *ledger.Ledger) (ledger.Effects, error) { return l.Output(output(stages, e, p, k, rows)) })
+		pa := path(stages, k)
+		for d := stages - 1; d > 0; d-- {
+			input := fmt.Sprint(pa[:d])
+			if left[input]--; left[input] == 0 {
+				made := s.children(e, p, pa[:d])
+				out = append(out, func(l *ledger.Ledger) (ledger.Effects, error) { return l.InputDone(idOf(e, p, pa[:d]), made), nil })
+			}
+		}
+	}
+	return out
+}
+
+// children counts what is made of one input.
+func (s stream) children(e, p int, input []uint32) int {
+	seen := map[uint32]bool{}
+	for k := range s.rows[e][p] {
+		if pa := path(s.cfg.Stages, k); slices.Equal(pa[:len(input)], input) {
+			seen[pa[len(input)]] = true
+		}
+	}
+	return len(seen)
+}
+
 // play feeds all events in a random interleaving.
-func play(t *rapid.T, l *ledger.Ledger, events [][]func(*ledger.Ledger) (ledger.Effects, error), after func(ledger.Effects)) {
+func play(t *rapid.T, l *ledger.Ledger, events [][]report, after func(ledger.Effects)) {
 	for len(events) > 0 {
 		i := rapid.IntRange(0, len(events)-1).Draw(t, "next")
 		eff, err := events[i][0](l)
@@ -138,7 +208,7 @@ func TestSealedBatchesAreThoseOfTheStreamWhateverTheOrderOfReports(t *testing.T)
 		perEpoch := map[uint64][]batch{}
 		placed := map[lineage.ID]int64{}
 		var ended []ledger.EpochEnd
-		play(t, l, s.events(ledger.Position{}), func(eff ledger.Effects) {
+		play(t, l, s.events(t, ledger.Position{}), func(eff ledger.Effects) {
 			for _, p := range eff.Placed {
 				if _, twice := placed[p.ID]; twice {
 					t.Fatalf("partition %s was placed twice", p.ID)
@@ -161,7 +231,7 @@ func TestSealedBatchesAreThoseOfTheStreamWhateverTheOrderOfReports(t *testing.T)
 			row := int64(0)
 			for p, outputs := range partitions {
 				for k, rows := range outputs {
-					if at, ok := placed[output(e, p, k, rows).ID]; !ok || at != row {
+					if at, ok := placed[output(s.cfg.Stages, e, p, k, rows).ID]; !ok || at != row {
 						t.Fatalf("output %d/%d/%d is at row %d (placed: %v), want %d", e, p, k, at, ok, row)
 					}
 					row += rows
@@ -187,7 +257,7 @@ func TestResumingAtAnyBatchContinuesTheSameStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		var ends []ledger.Position
-		play(t, first, s.events(ledger.Position{}), func(eff ledger.Effects) {
+		play(t, first, s.events(t, ledger.Position{}), func(eff ledger.Effects) {
 			for _, b := range eff.Sealed {
 				ends = append(ends, b.End)
 			}
@@ -203,7 +273,7 @@ func TestResumingAtAnyBatchContinuesTheSameStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		perEpoch := map[uint64][]batch{}
-		play(t, l, resumed.events(resumed.cfg.Start), func(eff ledger.Effects) {
+		play(t, l, resumed.events(t, resumed.cfg.Start), func(eff ledger.Effects) {
 			for _, b := range eff.Sealed {
 				perEpoch[b.Begin.Epoch] = append(perEpoch[b.Begin.Epoch], batch{b.Begin.Epoch, b.Begin.Step, b.Begin.Row, b.Rows})
 			}
@@ -244,7 +314,7 @@ func TestConsumedFreesEveryOutputOnceAndNeverOneThatIsNeeded(t *testing.T) {
 				}
 			}
 		}
-		play(t, l, s.events(ledger.Position{}), func(eff ledger.Effects) {
+		play(t, l, s.events(t, ledger.Position{}), func(eff ledger.Effects) {
 			for _, p := range eff.Placed {
 				lastRow[p.ID] = p.FirstRow + p.Rows
 			}
@@ -273,7 +343,7 @@ func TestConsumedFreesEveryOutputOnceAndNeverOneThatIsNeeded(t *testing.T) {
 func small(t *testing.T) *ledger.Ledger {
 	t.Helper()
 	l, err := ledger.New(ledger.Config{
-		KeepsRows: true, GlobalBatch: 4, Tail: order.TailPad, NumPartitions: 3, Samples: func(int64) int64 { return 4 },
+		KeepsRows: true, GlobalBatch: 4, Tail: order.TailPad, Stages: 1, NumPartitions: 3, Samples: func(int64) int64 { return 4 },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -283,10 +353,10 @@ func small(t *testing.T) *ledger.Ledger {
 
 func TestAPartitionMadeAgainMustBeEqual(t *testing.T) {
 	l := small(t)
-	if _, err := l.Output(output(0, 0, 0, 4)); err != nil {
+	if _, err := l.Output(output(1, 0, 0, 0, 4)); err != nil {
 		t.Fatal(err)
 	}
-	again := output(0, 0, 0, 4)
+	again := output(1, 0, 0, 0, 4)
 	again.Attempt, again.Worker = 2, "w2"
 	eff, err := l.Output(again)
 	if err != nil {
@@ -303,7 +373,7 @@ func TestAPartitionMadeAgainMustBeEqual(t *testing.T) {
 
 func TestRowsMustMatchWhatOperatorsPromise(t *testing.T) {
 	l := small(t)
-	if _, err := l.Output(output(0, 1, 0, 3)); err != nil {
+	if _, err := l.Output(output(1, 0, 1, 0, 3)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Done(lineage.SourceID(0, 1), 1); err == nil || !strings.Contains(err.Error(), "4 samples but gave 3 rows") {
@@ -317,7 +387,7 @@ func TestAFailureComesOutAfterTheBatchesBeforeIt(t *testing.T) {
 	if eff := l.Fail(lineage.SourceID(0, 1), broken); eff.Failed != nil {
 		t.Fatal("failure came out before partition 0 was made")
 	}
-	eff, err := l.Output(output(0, 0, 0, 4))
+	eff, err := l.Output(output(1, 0, 0, 0, 4))
 	if err != nil {
 		t.Fatal(err)
 	}

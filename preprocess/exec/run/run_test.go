@@ -121,6 +121,8 @@ func (f *fake) Free(id lineage.ID) {
 	delete(f.held, id)
 }
 
+func (*fake) InputDone(lineage.ID, run.Grant, int) {}
+
 func (f *fake) SourceDone(id lineage.ID, _ run.Grant, outputs int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

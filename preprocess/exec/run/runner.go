@@ -450,6 +450,9 @@ func (r *Runner) finish(t *running, outputs int) {
 	if t.Stage == len(r.cfg.Core.Stages)-1 {
 		t.src.outputs += outputs
 	}
+	if t.Stage > 0 {
+		r.cfg.Reports.InputDone(t.Input, t.src.grant, outputs)
+	}
 	if t.src.pending == 0 {
 		delete(r.sources, sourceOf(t.Input))
 		r.cfg.Reports.SourceDone(sourceOf(t.Input), t.src.grant, t.src.outputs)

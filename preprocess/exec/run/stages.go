@@ -57,6 +57,9 @@ type Stages interface {
 type Reports interface {
 	// SourceDone says that every output of a source partition was kept; outputs is their number, skipped ones included.
 	SourceDone(id lineage.ID, grant Grant, outputs int)
+	// InputDone says that every output that a stage after the first makes of one of its inputs was kept. From it whoever
+	// keeps the outputs in order knows that no more come before those of the next input.
+	InputDone(id lineage.ID, grant Grant, outputs int)
 	// SourceFailed says that a source partition is given up. Outputs that were kept before stay.
 	SourceFailed(id lineage.ID, grant Grant, err error)
 }

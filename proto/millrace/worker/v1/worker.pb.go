@@ -489,7 +489,7 @@ func (x *Event) GetOutput() *OutputReady {
 	return nil
 }
 
-func (x *Event) GetDone() *SourceDone {
+func (x *Event) GetDone() *PartitionDone {
 	if x != nil {
 		if x, ok := x.Event.(*Event_Done); ok {
 			return x.Done
@@ -517,8 +517,8 @@ type Event_Output struct {
 }
 
 type Event_Done struct {
-	// Every output of a source partition has been reported.
-	Done *SourceDone `protobuf:"bytes,4,opt,name=done,proto3,oneof"`
+	// Every output of a source partition has been reported, or every one that a later stage makes of its input.
+	Done *PartitionDone `protobuf:"bytes,4,opt,name=done,proto3,oneof"`
 }
 
 type Event_Failed struct {
@@ -614,33 +614,35 @@ func (x *OutputReady) GetContentHash() []byte {
 	return nil
 }
 
-// SourceDone closes a source partition.
-type SourceDone struct {
+// PartitionDone closes a source partition or, where a plan has several stages, an input of a later one: no more outputs
+// come of it.
+type PartitionDone struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The source partition.
+	// The partition; its path is empty for a source partition.
 	Id *PartitionID `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Attempt of the task.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Number of final output partitions that were reported.
+	// Number of partitions made of it: final ones of a source partition, those in SourceTask.skip included; else those of
+	// the next stage.
 	Outputs       uint32 `protobuf:"varint,3,opt,name=outputs,proto3" json:"outputs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SourceDone) Reset() {
-	*x = SourceDone{}
+func (x *PartitionDone) Reset() {
+	*x = PartitionDone{}
 	mi := &file_millrace_worker_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SourceDone) String() string {
+func (x *PartitionDone) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SourceDone) ProtoMessage() {}
+func (*PartitionDone) ProtoMessage() {}
 
-func (x *SourceDone) ProtoReflect() protoreflect.Message {
+func (x *PartitionDone) ProtoReflect() protoreflect.Message {
 	mi := &file_millrace_worker_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -652,26 +654,26 @@ func (x *SourceDone) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SourceDone.ProtoReflect.Descriptor instead.
-func (*SourceDone) Descriptor() ([]byte, []int) {
+// Deprecated: Use PartitionDone.ProtoReflect.Descriptor instead.
+func (*PartitionDone) Descriptor() ([]byte, []int) {
 	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *SourceDone) GetId() *PartitionID {
+func (x *PartitionDone) GetId() *PartitionID {
 	if x != nil {
 		return x.Id
 	}
 	return nil
 }
 
-func (x *SourceDone) GetAttempt() uint32 {
+func (x *PartitionDone) GetAttempt() uint32 {
 	if x != nil {
 		return x.Attempt
 	}
 	return 0
 }
 
-func (x *SourceDone) GetOutputs() uint32 {
+func (x *PartitionDone) GetOutputs() uint32 {
 	if x != nil {
 		return x.Outputs
 	}
@@ -1860,14 +1862,14 @@ const file_millrace_worker_v1_worker_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x127\n" +
 	"\x06output\x18\x02 \x01(\v2\x1f.millrace.worker.v1.OutputReadyR\x06output\";\n" +
 	"\x06Events\x121\n" +
-	"\x06events\x18\x01 \x03(\v2\x19.millrace.worker.v1.EventR\x06events\"\xef\x01\n" +
+	"\x06events\x18\x01 \x03(\v2\x19.millrace.worker.v1.EventR\x06events\"\xf2\x01\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x129\n" +
-	"\x06output\x18\x03 \x01(\v2\x1f.millrace.worker.v1.OutputReadyH\x00R\x06output\x124\n" +
-	"\x04done\x18\x04 \x01(\v2\x1e.millrace.worker.v1.SourceDoneH\x00R\x04done\x12:\n" +
+	"\x06output\x18\x03 \x01(\v2\x1f.millrace.worker.v1.OutputReadyH\x00R\x06output\x127\n" +
+	"\x04done\x18\x04 \x01(\v2!.millrace.worker.v1.PartitionDoneH\x00R\x04done\x12:\n" +
 	"\x06failed\x18\x05 \x01(\v2 .millrace.worker.v1.SourceFailedH\x00R\x06failedB\a\n" +
 	"\x05event\"\xa5\x01\n" +
 	"\vOutputReady\x12/\n" +
@@ -1875,9 +1877,8 @@ const file_millrace_worker_v1_worker_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x12\n" +
 	"\x04rows\x18\x03 \x01(\x03R\x04rows\x12\x14\n" +
 	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12!\n" +
-	"\fcontent_hash\x18\x05 \x01(\fR\vcontentHash\"q\n" +
-	"\n" +
-	"SourceDone\x12/\n" +
+	"\fcontent_hash\x18\x05 \x01(\fR\vcontentHash\"t\n" +
+	"\rPartitionDone\x12/\n" +
 	"\x02id\x18\x01 \x01(\v2\x1f.millrace.worker.v1.PartitionIDR\x02id\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x18\n" +
 	"\aoutputs\x18\x03 \x01(\rR\aoutputs\"\x97\x01\n" +
@@ -1980,7 +1981,7 @@ var file_millrace_worker_v1_worker_proto_goTypes = []any{
 	(*Events)(nil),              // 4: millrace.worker.v1.Events
 	(*Event)(nil),               // 5: millrace.worker.v1.Event
 	(*OutputReady)(nil),         // 6: millrace.worker.v1.OutputReady
-	(*SourceDone)(nil),          // 7: millrace.worker.v1.SourceDone
+	(*PartitionDone)(nil),       // 7: millrace.worker.v1.PartitionDone
 	(*SourceFailed)(nil),        // 8: millrace.worker.v1.SourceFailed
 	(*Heartbeat)(nil),           // 9: millrace.worker.v1.Heartbeat
 	(*Drain)(nil),               // 10: millrace.worker.v1.Drain
@@ -2011,10 +2012,10 @@ var file_millrace_worker_v1_worker_proto_depIdxs = []int32{
 	6,  // 6: millrace.worker.v1.Held.output:type_name -> millrace.worker.v1.OutputReady
 	5,  // 7: millrace.worker.v1.Events.events:type_name -> millrace.worker.v1.Event
 	6,  // 8: millrace.worker.v1.Event.output:type_name -> millrace.worker.v1.OutputReady
-	7,  // 9: millrace.worker.v1.Event.done:type_name -> millrace.worker.v1.SourceDone
+	7,  // 9: millrace.worker.v1.Event.done:type_name -> millrace.worker.v1.PartitionDone
 	8,  // 10: millrace.worker.v1.Event.failed:type_name -> millrace.worker.v1.SourceFailed
 	0,  // 11: millrace.worker.v1.OutputReady.id:type_name -> millrace.worker.v1.PartitionID
-	0,  // 12: millrace.worker.v1.SourceDone.id:type_name -> millrace.worker.v1.PartitionID
+	0,  // 12: millrace.worker.v1.PartitionDone.id:type_name -> millrace.worker.v1.PartitionID
 	0,  // 13: millrace.worker.v1.SourceFailed.id:type_name -> millrace.worker.v1.PartitionID
 	12, // 14: millrace.worker.v1.ConnectResponse.welcome:type_name -> millrace.worker.v1.Welcome
 	13, // 15: millrace.worker.v1.ConnectResponse.plan:type_name -> millrace.worker.v1.JobPlan

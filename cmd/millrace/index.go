@@ -1,0 +1,62 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/internal/progress"
+	"github.com/millrace/millrace/loader/dataset"
+)
+
+func (a *app) indexCmd() *cobra.Command {
+	var o dataset.BuildOptions
+	c := &cobra.Command{
+		Use:   "index URI…",
+		Short: "Build the manifest and the index of a source",
+		Long: "Build the manifest and the index of a source: brace patterns, tar shards, a directory of shards or an image folder.\n" +
+			"Shards that did not change since the last time are not read again.",
+		Args: usage(cobra.MinimumNArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error { return a.index(c, args, o) },
+	}
+	c.Flags().IntVar(&o.Concurrency, "concurrency", 16, "shards read at a time")
+	c.Flags().BoolVar(&o.TolerateMissing, "tolerate-missing", false, "leave out shards of a brace pattern that do not exist")
+	c.Flags().BoolVar(&o.TolerateDamaged, "tolerate-damaged", false, "take the whole samples of shards that are cut off, and leave out shards that cannot be read")
+	c.Flags().BoolVar(&o.Unpinned, "unpinned", false, "accept objects that nothing pins, whose change would go unseen")
+	return c
+}
+
+func (a *app) index(c *cobra.Command, uris []string, o dataset.BuildOptions) error {
+	cache, err := a.openCache()
+	if err != nil {
+		return err
+	}
+	resolver := newResolver()
+	defer func() { _ = resolver.Close() }()
+	show, done := a.indexBar()
+	o.OnProgress = show
+	started := time.Now()
+	m, err := dataset.BuildOrLoad(c.Context(), resolver, uris, cache, o)
+	done()
+	if err != nil {
+		return err
+	}
+	id := m.ID()
+	if a.json {
+		return json.NewEncoder(a.out).Encode(map[string]any{
+			"manifest": fmt.Sprintf("%x", id), "format": m.Format, "shards": len(m.Shards), "samples": m.NumSamples(),
+			"bytes": m.DataBytes(), "missing": m.Missing, "damaged": m.Damaged, "seconds": time.Since(started).Seconds(),
+		})
+	}
+	_, err = fmt.Fprintf(a.out, "%s shards · %s samples · %s · %s · manifest %x… (%.1f s)\n", progress.Count(int64(len(m.Shards))),
+		progress.Count(m.NumSamples()), progress.Size(m.DataBytes()), m.Format, id[:6], time.Since(started).Seconds())
+	for _, uri := range m.Missing {
+		_, _ = fmt.Fprintf(a.out, "missing: %s\n", uri)
+	}
+	for _, d := range m.Damaged {
+		_, _ = fmt.Fprintf(a.out, "damaged: %s: %s\n", d.URI, d.Reason)
+	}
+	return err
+}

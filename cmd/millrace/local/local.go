@@ -1,0 +1,158 @@
+// Package local runs dispatcher, workers and sidecar in one process: the same code as in a cluster, over in-memory
+// connections, with finished partitions handed over by reference.
+package local
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/internal/service"
+	"github.com/millrace/millrace/preprocess/dispatch"
+	"github.com/millrace/millrace/preprocess/partition"
+	"github.com/millrace/millrace/preprocess/worker"
+)
+
+// memoryBuffer is the size of an in-memory connection, bytes. Only metadata passes.
+const memoryBuffer = 256 << 10
+
+// stopGrace is how long each part may take to stop.
+const stopGrace = time.Second
+
+// Config is what Local runs. Resolver, Cache and Logger of Dispatch serve the workers too.
+type Config struct {
+	// Name of the sidecar and the workers.
+	Name     string
+	Dispatch dispatch.Config
+	// Workers in this process; each has all of Slots and WorkerBytes. 0: workers come from elsewhere.
+	Workers int
+	Slots   map[string]int
+	// WorkerBytes is the budget of each worker, FeedBytes that of the sidecar.
+	WorkerBytes, FeedBytes int64
+	// Scalar keeps image kernels from using SIMD.
+	Scalar bool
+	// Streams is how many slices are fetched at a time from workers of other processes.
+	Streams int
+	// Listeners are where trainers and workers of other processes connect.
+	Listeners []net.Listener
+	// OnIdle, if set, is called each time the last session has closed.
+	OnIdle func()
+	// GoneTimeout is how long a session stays open without a connection; 0: the sidecar's default.
+	GoneTimeout time.Duration
+}
+
+// Local is all roles in one process.
+type Local struct {
+	cfg        Config
+	dispatcher *dispatch.Dispatcher
+	control    *grpc.ClientConn
+	inner      *bufconn.Listener // to the dispatcher
+	door       *bufconn.Listener // to the sidecar, for users in this process
+	workers    []*worker.Worker
+	pools      []*partition.Pool
+	sidecar    *feed.Sidecar
+}
+
+// New makes all parts; Run starts them.
+func New(cfg Config) (*Local, error) {
+	l := &Local{cfg: cfg, inner: bufconn.Listen(memoryBuffer), door: bufconn.Listen(memoryBuffer)}
+	var err error
+	if l.dispatcher, err = dispatch.New(cfg.Dispatch); err != nil {
+		return nil, err
+	}
+	if l.control, err = dial(l.inner); err != nil {
+		return nil, err
+	}
+	fetchers := map[string]partition.Fetcher{}
+	for i := range cfg.Workers {
+		name := fmt.Sprintf("%s/w%d", cfg.Name, i)
+		w, err := l.newWorker(name)
+		if err != nil {
+			return nil, err
+		}
+		fetchers["local:"+name] = partition.Local(w.Store())
+	}
+	l.sidecar, err = feed.New(feed.Config{
+		Name: cfg.Name, Dispatcher: l.control, Listeners: append(cfg.Listeners, l.door), BudgetBytes: cfg.FeedBytes, Streams: cfg.Streams,
+		Local: fetchers, Services: l.dispatcher.Register, OnIdle: cfg.OnIdle, GoneTimeout: cfg.GoneTimeout, Logger: cfg.Dispatch.Logger,
+	})
+	return l, err
+}
+
+func (l *Local) newWorker(name string) (*worker.Worker, error) {
+	pool := partition.NewPool(l.cfg.WorkerBytes / 4)
+	w, err := worker.New(worker.Config{
+		Name: name, DataAddress: "local:" + name, Slots: l.cfg.Slots, BudgetBytes: l.cfg.WorkerBytes, Version: l.cfg.Dispatch.Version,
+		Scalar: l.cfg.Scalar,
+	}, worker.Deps{
+		Dispatcher: l.control, Resolver: l.cfg.Dispatch.Resolver, Cache: l.cfg.Dispatch.Cache, Pool: pool, Logger: l.cfg.Dispatch.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.workers, l.pools = append(l.workers, w), append(l.pools, pool)
+	return w, nil
+}
+
+func dial(l *bufconn.Listener, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	options := append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }),
+	}, more...)
+	conn, err := grpc.NewClient("passthrough:memory", options...)
+	if err != nil {
+		return nil, fmt.Errorf("connecting parts of this process: %w", err)
+	}
+	return conn, nil
+}
+
+// Dial is a connection to the sidecar from within this process.
+func (l *Local) Dial(more ...grpc.DialOption) (*grpc.ClientConn, error) { return dial(l.door, more...) }
+
+// HasSessions says whether a trainer's session is open.
+func (l *Local) HasSessions() bool { return !l.sidecar.Idle() }
+
+// Dispatcher is the dispatcher, for its status.
+func (l *Local) Dispatcher() *dispatch.Dispatcher { return l.dispatcher }
+
+// Collectors are the metrics of all parts. The workers' figures are those of the first.
+func (l *Local) Collectors() []prometheus.Collector {
+	all := append(l.dispatcher.Collectors(), l.sidecar.Collectors()...)
+	if len(l.workers) > 0 {
+		all = append(all, l.workers[0].Collectors()...)
+	}
+	return all
+}
+
+// Run serves until ctx ends or a part fails. Trainers are told first, then workers, then the dispatcher stops.
+func (l *Local) Run(ctx context.Context) error {
+	outer := service.NewGroup(ctx)
+	core := service.NewGroup(context.WithoutCancel(ctx)) // outlives those who depend on it
+	server := grpc.NewServer(service.ServerOptions()...)
+	l.dispatcher.Register(server)
+	core.Go(l.dispatcher.Run)
+	core.Go(func(ctx context.Context) error { return service.ServeGRPC(ctx, server, l.inner) })
+	for _, w := range l.workers {
+		outer.Go(w.Run)
+	}
+	outer.Go(l.sidecar.Run)
+	err := outer.Wait(2 * stopGrace)
+	core.Stop()
+	_ = l.control.Close()
+	if coreErr := core.Wait(stopGrace); err == nil {
+		err = coreErr
+	}
+	for _, p := range l.pools {
+		if poolErr := p.Close(); err == nil {
+			err = poolErr
+		}
+	}
+	return err
+}

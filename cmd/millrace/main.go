@@ -1,0 +1,19 @@
+// Command millrace keeps GPU trainers fed: its subcommands are the roles of the service and the tools around it.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// version is set by the linker.
+var version = "unknown" //nolint:gochecknoglobals // The linker can set nothing else.
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}, os.LookupEnv)
+	stop()
+	os.Exit(code)
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/internal/service"
+)
+
+// Exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// streams are where commands read and write: nothing but the answer goes to out, logs and bars to err.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// app is what every command shares.
+type app struct {
+	streams
+	lookup   func(string) (string, bool)
+	logLevel string
+	json     bool
+	cacheDir string
+}
+
+// usageError is a command line that makes no sense.
+type usageError struct{ error }
+
+// run executes a command line and says with which code to exit.
+func run(ctx context.Context, args []string, s streams, lookup func(string) (string, bool)) int {
+	a := &app{streams: s, lookup: lookup}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(s.in)
+	root.SetOut(s.out)
+	root.SetErr(s.err)
+	err := root.ExecuteContext(ctx)
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &usage):
+		_, _ = fmt.Fprintf(s.err, "error: %v\nRun millrace --help for usage.\n", err)
+		return exitUsage
+	}
+	_, _ = fmt.Fprintf(s.err, "error: %v\n", err)
+	return exitFailed
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "millrace",
+		Short:         "Keep GPU trainers fed",
+		Long:          "Millrace reads, decodes and augments training samples on CPU nodes and hands every rank ready batches.",
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          usage(cobra.NoArgs),
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.logLevel, "log-level", "warn", "debug, info, warn or error")
+	flags.BoolVar(&a.json, "json", false, "answer in JSON, log in JSON")
+	flags.StringVar(&a.cacheDir, "cache-dir", "", "where manifests and indices are kept (default: the user's cache directory)")
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+		if err := service.Configure(c.Flags(), a.lookup); err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
+	root.AddCommand(a.localCmd(), a.dispatcherCmd(), a.workerCmd(), a.sidecarCmd(),
+		a.indexCmd(), a.planCmd(), a.runCmd(), a.statusCmd(), a.stopCmd(), a.benchCmd())
+	return root
+}
+
+// usage turns a mistake in the arguments into a usage error.
+func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return usageError{fmt.Errorf("%s: %w", c.CommandPath(), err)}
+		}
+		return nil
+	}
+}
+
+func (a *app) logger() (*slog.Logger, error) {
+	l, err := service.NewLogger(a.err, a.logLevel, a.json)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return l, nil
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/internal/progress"
+	"github.com/millrace/millrace/loader/dataset"
+	"github.com/millrace/millrace/loader/store"
+	"github.com/millrace/millrace/loader/store/filestore"
+	"github.com/millrace/millrace/preprocess/recipe"
+)
+
+// newResolver opens the stores that this binary knows.
+func newResolver() *store.Resolver {
+	return store.NewResolver(map[string]store.OpenFunc{"file": filestore.Open})
+}
+
+// cachePath is the directory that keeps manifests, indices and plans.
+func (a *app) cachePath() (string, error) {
+	if a.cacheDir != "" {
+		return a.cacheDir, nil
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", errkind.Errorf(errkind.Invalid, "there is no cache directory (%w); give one with --cache-dir", err)
+	}
+	return filepath.Join(dir, "millrace"), nil
+}
+
+func (a *app) openCache() (*dataset.Cache, error) {
+	dir, err := a.cachePath()
+	if err != nil {
+		return nil, err
+	}
+	return dataset.NewCache(dir)
+}
+
+// indexBar shows the progress of indexing.
+func (a *app) indexBar() (show func(dataset.Progress), done func()) {
+	bar := progress.New(a.err, "indexing", "shards")
+	return func(p dataset.Progress) { bar.Set(indexState(p)) }, bar.Close
+}
+
+func indexState(p dataset.Progress) progress.State {
+	return progress.State{
+		Done: int64(p.ShardsDone), Total: int64(p.ShardsTotal),
+		Detail: fmt.Sprintf("%s samples, %s", progress.Count(p.Samples), progress.Size(p.Bytes)),
+	}
+}
+
+// readRecipe reads a recipe file; its mistakes are reported with its name.
+func readRecipe(path string) (*recipe.Recipe, []byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, errkind.Errorf(errkind.NotFound, "recipe %s: %w", path, err)
+	}
+	if info.Size() > recipe.MaxBytes {
+		return nil, nil, errkind.Errorf(errkind.Invalid, "recipe %s has %d bytes; at most %d are read", path, info.Size(), recipe.MaxBytes)
+	}
+	text, err := os.ReadFile(path) //nolint:gosec // The user names the file.
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading recipe %s: %w", path, err)
+	}
+	r, err := recipe.Parse(text)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, text, nil
+}

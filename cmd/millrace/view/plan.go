@@ -1,0 +1,151 @@
+package view
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/millrace/millrace/internal/progress"
+	"github.com/millrace/millrace/loader/dataset"
+	"github.com/millrace/millrace/loader/order"
+	"github.com/millrace/millrace/preprocess/op"
+	"github.com/millrace/millrace/preprocess/plan"
+)
+
+// PlanInput is what a plan is shown with.
+type PlanInput struct {
+	// Name of the recipe, for people.
+	Name     string
+	Plan     *plan.Plan
+	Manifest *dataset.Manifest
+	Layout   order.Layout
+	// Batch is the global batch for which mixing is told.
+	Batch int64
+}
+
+// Plan writes the chain of stages, what fuses, sizes, and how well the order mixes.
+func Plan(out io.Writer, in PlanInput) error {
+	id := in.Manifest.ID()
+	n := in.Manifest.NumSamples()
+	mean := in.Manifest.DataBytes() / max(1, n)
+	_, _ = fmt.Fprintf(out, "%s · %s shards · %s samples · %s · manifest %x…\n", in.Name, progress.Count(int64(len(in.Manifest.Shards))),
+		progress.Count(n), progress.Size(in.Manifest.DataBytes()), id[:3])
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	_, _ = fmt.Fprintln(w, "  stage\toperators\tbytes in → out\truns on")
+	_, _ = fmt.Fprintf(w, "  read\t%s\t%s → %s\tany worker\n", in.Manifest.Format, progress.Size(mean), progress.Size(mean))
+	before := progress.Size(mean)
+	for i, s := range in.Plan.Stages {
+		after := "varies"
+		if s.RowBytes > 0 {
+			after = progress.Size(s.RowBytes)
+		}
+		name := "preprocess"
+		if len(in.Plan.Stages) > 1 {
+			name = fmt.Sprintf("preprocess %d", i)
+		}
+		_, _ = fmt.Fprintf(w, "  %s\t%s\t%s → %s\tany worker (%s)\n", name, stageOperators(s), before, after, resources(s.Resources))
+		before = after
+	}
+	_, _ = fmt.Fprintf(w, "  feed\tbatch %d: %s\t%s → %s\tsidecar\n", in.Batch, columns(in.Plan.Schema), before, before)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(out, "order     %s\n", Order(in.Layout, in.Batch))
+	_, _ = fmt.Fprintf(out, "settings  %s\n", settings(in.Plan))
+	return nil
+}
+
+// Order says in words how a layout shuffles.
+func Order(l order.Layout, batch int64) string {
+	parts := fmt.Sprintf("%d samples a partition", l.PartitionSamples)
+	switch l.Shuffle {
+	case order.ShuffleBlock:
+		return fmt.Sprintf("block: %d samples a block, %d blocks a window, %d %s at a time, %s; a batch of %d mixes ≈%d of %s blocks",
+			l.BlockSamples, l.WindowBlocks, l.Lanes, plural(l.Lanes, "window"), parts, batch, mixedBlocks(l, batch), progress.Count(max(1, l.NumSamples/l.BlockSamples)))
+	case order.ShuffleFull:
+		return "full: every sample equally likely everywhere, one ranged read a sample, " + parts
+	case order.ShuffleNone, order.ShuffleInvalid:
+	}
+	return "none: in the order of the manifest, " + parts
+}
+
+// mixedBlocks is the expected number of different blocks in a batch drawn evenly from the open windows.
+func mixedBlocks(l order.Layout, batch int64) int64 {
+	open := float64(min(l.WindowBlocks*l.Lanes, max(1, l.NumSamples/l.BlockSamples)))
+	miss := 1.0
+	for range batch {
+		miss *= 1 - 1/open
+	}
+	return int64(open*(1-miss) + 0.5)
+}
+
+// stageOperators lists the operators of a stage; those that fused into one are joined by +.
+func stageOperators(s plan.Stage) string {
+	names := make([]string, 0, len(s.Ops))
+	for _, o := range s.Ops {
+		name := o.Info().Name
+		if strings.Contains(name, "+") {
+			name += " (fused)"
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func columns(schema op.Schema) string {
+	parts := make([]string, len(schema))
+	for i, f := range schema {
+		parts[i] = f.Name + " " + f.String()
+	}
+	return strings.Join(parts, ", ")
+}
+
+// settings lists every operator with all its parameters, defaults filled in.
+func settings(p *plan.Plan) string {
+	var parts []string
+	for _, o := range p.Operators() {
+		if o.Name == "output" {
+			continue
+		}
+		var params []string
+		for _, key := range slices.Sorted(maps.Keys(o.Params)) {
+			params = append(params, fmt.Sprintf("%s=%v", key, o.Params[key]))
+		}
+		parts = append(parts, o.Name+"("+strings.Join(params, ", ")+")")
+	}
+	if len(parts) == 0 {
+		return "no operators"
+	}
+	return strings.Join(parts, "\n          ")
+}
+
+func resources[N int | uint32](r map[string]N) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		if r[name] == 1 {
+			parts = append(parts, name)
+		} else {
+			parts = append(parts, fmt.Sprintf("%d %s", r[name], name))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// slots writes slots by resource: "2 cpu, 1 gpu".
+func slots(s map[string]uint32) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		parts = append(parts, fmt.Sprintf("%d %s", s[name], name))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func plural(n int64, word string) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
+}

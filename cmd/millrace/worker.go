@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/internal/service"
+	"github.com/millrace/millrace/preprocess/partition"
+	"github.com/millrace/millrace/preprocess/worker"
+)
+
+// workerOptions are the flags of the worker command.
+type workerOptions struct {
+	dispatcher, name, listen, advertise string
+	slots                               int
+	resources                           map[string]int
+	budget                              service.Bytes
+	watchStdin                          bool
+}
+
+func (a *app) workerCmd() *cobra.Command {
+	o := workerOptions{budget: 1 << 30}
+	var r roleFlags
+	c := &cobra.Command{
+		Use:   "worker",
+		Short: "Read, decode and augment samples for a dispatcher",
+		Args:  usage(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if o.dispatcher == "" {
+				return usageError{errkind.Errorf(errkind.Invalid, "give the dispatcher's address with --dispatcher")}
+			}
+			return a.serve(c.Context(), r, func(ctx context.Context, g *service.Group, m *monitor) error { return a.startWorker(ctx, g, m, &o) })
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.dispatcher, "dispatcher", "", "address of the dispatcher: host:port or unix:///path")
+	f.StringVar(&o.name, "name", "", "name among workers (default: host and process)")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:0", "address at which sidecars fetch partitions")
+	f.StringVar(&o.advertise, "advertise", "", "address that sidecars are told, if they reach it by another one")
+	f.IntVar(&o.slots, "cpu-slots", runtime.NumCPU(), "samples decoded at a time, one a core")
+	f.StringToIntVar(&o.resources, "slots", nil, "slots of further resources, such as gpu=1")
+	f.Var(&o.budget, "budget", "bytes of finished partitions that the worker may hold")
+	f.BoolVar(&o.watchStdin, "watch-stdin", false, "stop when standard input closes")
+	r.register(c)
+	return c
+}
+
+func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *workerOptions) error {
+	logger, err := a.logger()
+	if err != nil {
+		return err
+	}
+	cache, err := a.openCache()
+	if err != nil {
+		return err
+	}
+	control, err := service.Dial(o.dispatcher)
+	if err != nil {
+		return usageError{err}
+	}
+	l, err := service.Listen(ctx, o.listen)
+	if err != nil {
+		return err
+	}
+	address := o.advertise
+	if address == "" {
+		address = l.Addr().String()
+		if l.Addr().Network() == "unix" {
+			address = "unix:" + address
+		}
+	}
+	if o.name == "" {
+		o.name = processName()
+	}
+	slots := map[string]int{"cpu": o.slots}
+	for name, n := range o.resources {
+		slots[name] = n
+	}
+	resolver, pool := newResolver(), partition.NewPool(int64(o.budget)/4)
+	w, err := worker.New(worker.Config{
+		Name: o.name, DataAddress: address, Slots: slots, BudgetBytes: int64(o.budget), Version: version, Scalar: a.scalar(),
+	}, worker.Deps{Dispatcher: control, Resolver: resolver, Cache: cache, Pool: pool, Logger: logger})
+	if err != nil {
+		_ = l.Close()
+		return err
+	}
+	server := grpc.NewServer(append(service.ServerOptions(), partition.ServerOption())...)
+	partition.NewServer(w.Store()).Register(server)
+	service.RegisterHealth(server)
+	m.add(w.Collectors()...)
+	served := make(chan struct{})
+	g.Go(func(ctx context.Context) error { defer close(served); return service.ServeGRPC(ctx, server, l) })
+	g.Go(func(ctx context.Context) error {
+		err := w.Run(ctx)
+		g.Stop()
+		<-served // readers hold buffers of the pool
+		_ = control.Close()
+		_ = resolver.Close()
+		if closeErr := pool.Close(); err == nil && closeErr != nil {
+			err = fmt.Errorf("worker %s: %w", o.name, closeErr)
+		}
+		return err
+	})
+	if o.watchStdin {
+		watchInput(g, a.in)
+	}
+	return a.ready(map[string]any{"role": "worker", "name": o.name, "address": address})
+}
