@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 // play follows the protocol of consume.py, or breaks it.
 func play(role string, args []string) {
-	say := func(format string, values ...any) { fmt.Printf(format+"\n", values...) }
+	say := func(line string) { fmt.Println(line) }
 	wait := func() { _, _ = os.Stdin.Read(make([]byte, 3)) }
 	first := `{"first_batch_s": 0.5, "shape": [64, 3, 224, 224], "dtype": "uint8"}`
 	switch role {
@@ -56,7 +56,7 @@ func play(role string, args []string) {
 	case "stubborn":
 		// Ends on no signal but one, like the process in a session of its own that it starts.
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
-		child := exec.Command(os.Args[0])
+		child := exec.CommandContext(context.Background(), os.Args[0])
 		child.Env = append(os.Environ(), roleVariable+"=sleeper")
 		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		if err := child.Start(); err != nil {
@@ -133,7 +133,7 @@ func TestNoProcessIsLeftWhenInterrupted(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("err = %v, want context.Canceled", err)
 	}
-	for _, field := range strings.Fields(string(text)) {
+	for field := range strings.FieldsSeq(string(text)) {
 		pid, err := strconv.Atoi(field)
 		if err != nil {
 			t.Fatal(err)

@@ -82,7 +82,7 @@ func (s side) measure(ctx context.Context) (Turn, error) {
 func (s side) follow(c *consumer) (Turn, error) {
 	table := proctree.New("/proc")
 	memory := watchMemory(table, c.pid())
-	defer memory.stop()
+	defer func() { _, _ = memory.stop() }() // on the way out of an error
 	first, err := c.read()
 	if err != nil {
 		return Turn{}, err
