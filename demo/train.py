@@ -125,6 +125,7 @@ class Screen:
         now = time.monotonic()
         if self.live and now - self.shown > 0.1:
             self.shown = now
+            text = text[: shutil.get_terminal_size().columns - 1]  # a line that wraps cannot be rewritten
             print(f"\r{text}\x1b[K", end="", flush=True)
 
     def say(self, text: str) -> None:
@@ -294,7 +295,7 @@ def train_epoch(run: Run, args: argparse.Namespace, saves: Checkpoints, screen: 
         meter.correct += int((logits.argmax(1) == batch["label"]).sum())
         meter.rows += rows
         run.step += 1
-        if saves.due(run.step):
+        if saves.due(run.step) and batch.meta.step + 1 < steps:  # an epoch's end is saved after its validation
             saves.save(run)
         asked = time.monotonic()
         meter.seconds, meter.timed_rows = asked - start, meter.rows - rows_before
@@ -408,10 +409,12 @@ def work(args: argparse.Namespace) -> str | None:
     run = Run(model, torch.optim.AdamW(model.parameters(), args.lr, weight_decay=0.02), loader)
     saves = Checkpoints(args.checkpoint, args.checkpoint_every)
     loaded = saves.load(run)
-    if loaded is not None:
+    if loaded is not None and run.epoch < args.epochs:
         screen.say(f"going on from {loaded}: epoch {run.epoch + 1}, step {run.step}")
+    elif loaded is not None:
+        screen.say(f"nothing left to do: {loaded} is the end of epoch {run.epoch}; raise --epochs to go on")
     screen.say(
-        f"{ranks} ranks; {len(loader)} steps of {args.batch_size} images an epoch, {classes} classes; "
+        f"{ranks} rank{'s' * (ranks > 1)}; {len(loader)} steps of {args.batch_size} images an epoch, {classes} classes; "
         f"ready after {minutes(elapsed())}"
     )
     train(run, validation, args, saves, screen)
