@@ -413,10 +413,8 @@ def work(args: argparse.Namespace) -> str | None:
         screen.say(f"going on from {loaded}: epoch {run.epoch + 1}, step {run.step}")
     elif loaded is not None:
         screen.say(f"nothing left to do: {loaded} is the end of epoch {run.epoch}; raise --epochs to go on")
-    screen.say(
-        f"{ranks} rank{'s' * (ranks > 1)}; {len(loader)} steps of {args.batch_size} images an epoch, {classes} classes; "
-        f"ready after {minutes(elapsed())}"
-    )
+    count = f"{ranks} rank{'s' * (ranks > 1)}; {len(loader)} steps of {args.batch_size} images an epoch"
+    screen.say(f"{count}, {classes} classes; ready after {minutes(elapsed())}")
     train(run, validation, args, saves, screen)
     setup = float(os.environ.get("MILLRACE_SETUP_SECONDS", "0") or 0)
     total = f"done in {minutes(setup + elapsed())}"
