@@ -53,11 +53,16 @@ func run(ctx context.Context, args []string, out, errOut io.Writer, lookup func(
 		_, _ = fmt.Fprintf(out, "millrace-sidecar version %s\n", version)
 		return 0
 	}
-	if err := serve(ctx, o, out, errOut); err != nil {
-		_, _ = fmt.Fprintf(errOut, "error: %v\n", err)
-		return 1
+	err = serve(ctx, o, out, errOut)
+	switch {
+	case err == nil:
+		return 0
+	case errkind.Of(err) == errkind.Invalid: // a setting; nothing else can be invalid here
+		_, _ = fmt.Fprintf(errOut, "error: %v\nRun millrace-sidecar --help for usage.\n", err)
+		return 2
 	}
-	return 0
+	_, _ = fmt.Fprintf(errOut, "error: %v\n", err)
+	return 1
 }
 
 func parse(args []string, errOut io.Writer, lookup func(string) (string, bool)) (*options, error) {
@@ -104,6 +109,7 @@ func serve(ctx context.Context, o *options, out, errOut io.Writer) error {
 	}
 	defer done()
 	g.Go(s.Run)
+	ready := map[string]any{"ready": true, "role": "sidecar", "name": o.name, "addresses": addresses}
 	if o.metrics != "" {
 		registry, err := service.NewRegistry(s.Collectors()...)
 		if err != nil {
@@ -114,9 +120,9 @@ func serve(ctx context.Context, o *options, out, errOut io.Writer) error {
 			g.Stop()
 			return errors.Join(err, g.Wait(stopGrace))
 		}
+		ready["metrics"] = l.Addr().String()
 		g.Go(func(ctx context.Context) error { return service.ServeMonitor(ctx, l, registry) })
 	}
-	ready := map[string]any{"ready": true, "role": "sidecar", "name": o.name, "addresses": addresses}
 	if err := json.NewEncoder(out).Encode(ready); err != nil {
 		return fmt.Errorf("writing that the sidecar is ready: %w", err)
 	}

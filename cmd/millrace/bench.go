@@ -26,7 +26,7 @@ func (a *app) benchCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench SCENARIO",
 		Short: "Run a benchmark; its last line is one JSON object",
-		Args:  usage(cobra.NoArgs), // a scenario is a subcommand, so any argument here names none
+		Args:  known("scenario"),
 		RunE: func(*cobra.Command, []string) error {
 			for _, s := range scenario.All() {
 				if _, err := fmt.Fprintf(a.out, "%-8s %s\n", s.Name, s.About); err != nil {

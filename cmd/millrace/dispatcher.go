@@ -35,7 +35,7 @@ func (a *app) dispatcherCmd() *cobra.Command {
 				m.add(d.Collectors()...)
 				g.Go(func(ctx context.Context) error { defer done(); return d.Run(ctx) })
 				g.Go(func(ctx context.Context) error { return service.ServeGRPC(ctx, server, l) })
-				return a.ready(map[string]any{"role": "dispatcher", "address": l.Addr().String()})
+				return a.ready(m, map[string]any{"role": "dispatcher", "address": l.Addr().String()})
 			})
 		},
 	}

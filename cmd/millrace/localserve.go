@@ -2,15 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/service"
 )
 
@@ -51,7 +52,7 @@ func (a *app) startLocal(ctx context.Context, g *service.Group, m *monitor, o *l
 		watchInput(g, a.in)
 	}
 	idle.start()
-	return a.ready(map[string]any{"role": "local", "socket": o.socket, "addresses": addresses, "pid": os.Getpid()})
+	return a.ready(m, map[string]any{"role": "local", "socket": o.socket, "addresses": addresses, "pid": os.Getpid()})
 }
 
 func (o *localServe) open(ctx context.Context) (listeners []net.Listener, addresses []string, err error) {
@@ -114,6 +115,8 @@ func (a *app) runWorkerProcess(ctx context.Context, self string, args ...string)
 	for {
 		c := exec.CommandContext(ctx, self, append([]string{"worker"}, args...)...) //nolint:gosec // This program itself.
 		c.Stderr = a.err
+		// Ctrl-C in a terminal reaches a whole process group; workers are told by this process, when trainers are gone.
+		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 		c.WaitDelay = stopGrace
 		in, err := c.StdinPipe()
@@ -126,9 +129,13 @@ func (a *app) runWorkerProcess(ctx context.Context, self string, args ...string)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if time.Since(started) < time.Second {
-			return fmt.Errorf("worker process ended at once: %w", errors.Join(err))
+		how := "exit status 0"
+		if err != nil {
+			how = err.Error()
 		}
-		_, _ = fmt.Fprintf(a.err, "worker process ended (%v) and is started again\n", err)
+		if time.Since(started) < time.Second {
+			return errkind.Errorf(errkind.Unavailable, "a worker process ended at once: %s", how)
+		}
+		_, _ = fmt.Fprintf(a.err, "worker process ended (%s) and is started again\n", how)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/cmd/millrace/view"
+	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/loader/dataset"
 	"github.com/millrace/millrace/loader/order"
 	"github.com/millrace/millrace/preprocess/plan"
@@ -28,13 +29,16 @@ func (a *app) planCmd() *cobra.Command {
 }
 
 func (a *app) plan(c *cobra.Command, path, shuffle string, batch int64) error {
-	r, _, err := readRecipe(path)
-	if err != nil {
-		return err
-	}
 	kind, err := order.ParseShuffle(shuffle)
 	if err != nil {
 		return usageError{err}
+	}
+	if batch < 1 {
+		return usageError{errkind.Errorf(errkind.Invalid, "--batch is at least 1, not %d", batch)}
+	}
+	r, _, err := readRecipe(path)
+	if err != nil {
+		return err
 	}
 	if _, err := plan.New(r); err != nil {
 		return fmt.Errorf("recipe %s: %w", path, err)

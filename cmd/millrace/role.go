@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/progress"
 	"github.com/millrace/millrace/internal/service"
 	"github.com/millrace/millrace/loader/dataset"
@@ -31,46 +33,71 @@ func (r *roleFlags) register(c *cobra.Command) {
 }
 
 // monitor collects the metrics of a role's parts.
-type monitor struct{ collectors []prometheus.Collector }
+type monitor struct {
+	collectors []prometheus.Collector
+	listener   net.Listener // nil: nobody asked for metrics
+}
+
+// openMonitor listens at the address for metrics, so that a role whose address is taken does not even start.
+func openMonitor(ctx context.Context, address string) (*monitor, error) {
+	m := &monitor{}
+	if address == "" {
+		return m, nil
+	}
+	var err error
+	m.listener, err = service.Listen(ctx, address)
+	return m, err
+}
 
 func (m *monitor) add(c ...prometheus.Collector) { m.collectors = append(m.collectors, c...) }
 
 // serve runs the parts that start sets going, until the context ends or one of them fails.
 func (a *app) serve(ctx context.Context, r roleFlags, start func(context.Context, *service.Group, *monitor) error) error {
-	g := service.NewGroup(ctx)
-	m := &monitor{}
-	if err := start(g.Context(), g, m); err != nil {
-		g.Stop()
-		_ = g.Wait(stopGrace)
-		return err
+	m, err := openMonitor(ctx, r.metrics)
+	if err != nil {
+		return wrongSettings(err)
 	}
-	if err := a.startMonitor(g, r, m); err != nil {
+	g := service.NewGroup(ctx)
+	if err = start(g.Context(), g, m); err == nil {
+		err = m.start(g)
+	}
+	if err != nil {
 		g.Stop()
 		_ = g.Wait(stopGrace)
-		return err
+		if m.listener != nil {
+			_ = m.listener.Close()
+		}
+		return wrongSettings(err)
 	}
 	return g.Wait(stopGrace)
 }
 
-func (a *app) startMonitor(g *service.Group, r roleFlags, m *monitor) error {
-	if r.metrics == "" {
+// wrongSettings makes an invalid setting, the only thing that can be invalid before a role serves, a usage error.
+func wrongSettings(err error) error {
+	if errkind.Of(err) == errkind.Invalid {
+		return usageError{err}
+	}
+	return err
+}
+
+func (m *monitor) start(g *service.Group) error {
+	if m.listener == nil {
 		return nil
 	}
 	registry, err := service.NewRegistry(m.collectors...)
 	if err != nil {
 		return err
 	}
-	l, err := service.Listen(g.Context(), r.metrics)
-	if err != nil {
-		return err
-	}
-	g.Go(func(ctx context.Context) error { return service.ServeMonitor(ctx, l, registry) })
+	g.Go(func(ctx context.Context) error { return service.ServeMonitor(ctx, m.listener, registry) })
 	return nil
 }
 
 // ready writes the one line that says a role can be used.
-func (a *app) ready(facts map[string]any) error {
+func (a *app) ready(m *monitor, facts map[string]any) error {
 	facts["ready"] = true
+	if m.listener != nil {
+		facts["metrics"] = m.listener.Addr().String()
+	}
 	if err := json.NewEncoder(a.out).Encode(facts); err != nil {
 		return fmt.Errorf("writing that the role is ready: %w", err)
 	}

@@ -32,10 +32,8 @@ type app struct {
 	logLevel string
 	json     bool
 	cacheDir string
+	quiet    bool // logs of parts would only repeat the command's own error
 }
-
-// usageError is a command line that makes no sense.
-type usageError struct{ error }
 
 // run executes a command line and says with which code to exit.
 func run(ctx context.Context, args []string, s streams, lookup func(string) (string, bool)) int {
@@ -45,16 +43,16 @@ func run(ctx context.Context, args []string, s streams, lookup func(string) (str
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
-	err := root.ExecuteContext(ctx)
+	c, err := root.ExecuteContextC(ctx)
 	var usage usageError
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitDone
-	case errors.As(err, &usage):
-		_, _ = fmt.Fprintf(s.err, "error: %v\nRun millrace --help for usage.\n", err)
+	}
+	_, _ = fmt.Fprintf(s.err, "error: %s\n", oneLine(err))
+	if errors.As(err, &usage) {
+		_, _ = fmt.Fprintf(s.err, "Run %s --help for usage.\n", c.CommandPath())
 		return exitUsage
 	}
-	_, _ = fmt.Fprintf(s.err, "error: %v\n", err)
 	return exitFailed
 }
 
@@ -66,11 +64,11 @@ func (a *app) root() *cobra.Command {
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          usage(cobra.NoArgs),
+		Args:          known("command"),
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.logLevel, "log-level", "warn", "debug, info, warn or error")
 	flags.BoolVar(&a.json, "json", false, "answer in JSON, log in JSON")
@@ -86,17 +84,10 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// usage turns a mistake in the arguments into a usage error.
-func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if err := check(c, args); err != nil {
-			return usageError{fmt.Errorf("%s: %w", c.CommandPath(), err)}
-		}
-		return nil
-	}
-}
-
 func (a *app) logger() (*slog.Logger, error) {
+	if a.quiet {
+		return slog.New(slog.DiscardHandler), nil
+	}
 	l, err := service.NewLogger(a.err, a.logLevel, a.json)
 	if err != nil {
 		return nil, usageError{err}

@@ -2,17 +2,17 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/millrace/millrace/feed/client"
 	"github.com/millrace/millrace/internal/errkind"
-	"github.com/millrace/millrace/internal/progress"
 	"github.com/millrace/millrace/internal/service"
+	"github.com/millrace/millrace/loader/order"
 )
 
 // runOptions are the flags of the run command.
@@ -30,7 +30,10 @@ func (a *app) runCmd() *cobra.Command {
 		Use:   "run RECIPE",
 		Short: "Drain a recipe without a trainer and say how fast it went",
 		Args:  usage(cobra.ExactArgs(1)),
-		RunE:  func(c *cobra.Command, args []string) error { return a.drain(c.Context(), args[0], o) },
+		RunE: func(c *cobra.Command, args []string) error {
+			a.quiet = !c.Flags().Changed("log-level")
+			return a.drain(c.Context(), args[0], o)
+		},
 	}
 	f := c.Flags()
 	f.StringVar(&o.endpoint, "endpoint", "", "sidecar to read from; empty: all roles in this process")
@@ -46,19 +49,24 @@ func (a *app) runCmd() *cobra.Command {
 	return c
 }
 
-// drained is what a drain has seen.
-type drained struct {
-	Epochs  int     `json:"epochs"`
-	Batches int64   `json:"batches"`
-	Rows    int64   `json:"rows"`
-	Bytes   int64   `json:"bytes"`
-	Seconds float64 `json:"seconds"`
-	First   float64 `json:"first_batch_s"`
+// check says what is wrong with the flags.
+func (o *runOptions) check() error {
+	if o.to != "null" {
+		return errkind.Errorf(errkind.Invalid, "--to %q: batches can only go to null", o.to)
+	}
+	if o.epochs < 1 || o.batch < 1 || o.prefetch < 1 {
+		return errkind.Errorf(errkind.Invalid, "--epochs, --batch and --prefetch are at least 1, not %d, %d and %d", o.epochs, o.batch, o.prefetch)
+	}
+	if _, err := order.ParseShuffle(o.shuffle); err != nil {
+		return err
+	}
+	_, err := order.ParseTail(o.tail)
+	return err
 }
 
 func (a *app) drain(ctx context.Context, path string, o runOptions) error {
-	if o.to != "null" {
-		return usageError{errkind.Errorf(errkind.Invalid, "--to %q: batches can only go to null", o.to)}
+	if err := o.check(); err != nil {
+		return usageError{err}
 	}
 	_, text, err := readRecipe(path)
 	if err != nil {
@@ -73,9 +81,12 @@ func (a *app) drain(ctx context.Context, path string, o runOptions) error {
 		Job: o.job, Recipe: string(text), WorldSize: 1,
 		Settings: client.Settings{
 			Seed: o.seed, Shuffle: o.shuffle, GlobalBatch: o.batch, Accumulation: 1, Tail: o.tail, OnError: "raise",
-			Prefetch: o.prefetch, Epochs: uint64(max(0, o.epochs)), //nolint:gosec // Not negative.
+			Prefetch: o.prefetch, Epochs: uint64(o.epochs), //nolint:gosec // At least 1.
 		},
 	})
+	if dead(conn) {
+		return errkind.Errorf(errkind.Unavailable, "nothing answers at %s; is it running?", o.endpoint)
+	}
 	if err != nil {
 		return fmt.Errorf("recipe %s: %w", path, err)
 	}
@@ -100,40 +111,12 @@ func (a *app) connect(ctx context.Context, o runOptions) (grpc.ClientConnInterfa
 		}
 		return conn, func() { _ = conn.Close() }, nil
 	}
-	return a.startInProcess(ctx, o.local)
+	conn, stop, err := a.startInProcess(ctx, o.local)
+	return conn, stop, wrongSettings(err)
 }
 
-func (a *app) drainEpochs(ctx context.Context, s *client.Session, epochs int) (drained, error) {
-	bar := progress.New(a.err, "reading", "rows")
-	defer bar.Close()
-	started := time.Now()
-	result, at := drained{}, s.Info.Start
-	for range epochs {
-		err := s.Read(ctx, at, func(b client.Batch) error {
-			if result.Batches == 0 {
-				result.First = time.Since(started).Seconds()
-			}
-			result.Batches++
-			result.Rows += int64(b.Meta.ValidRows)
-			result.Bytes += client.DataBytes(b.Record)
-			bar.Set(progress.State{Done: result.Rows, Total: max(0, s.Info.Rows) * int64(epochs)})
-			at = b.Meta.Next()
-			return nil
-		})
-		if err != nil {
-			return result, err
-		}
-		result.Epochs++
-	}
-	result.Seconds = time.Since(started).Seconds()
-	return result, nil
-}
-
-func (a *app) tellDrained(r drained) error {
-	if a.json {
-		return json.NewEncoder(a.out).Encode(r)
-	}
-	_, err := fmt.Fprintf(a.out, "%d epochs · %s rows in %s batches · %.0f rows/s · %s/s · first batch after %.2f s\n", r.Epochs,
-		progress.Count(r.Rows), progress.Count(r.Batches), float64(r.Rows)/r.Seconds, progress.Size(int64(float64(r.Bytes)/r.Seconds)), r.First)
-	return err
+// dead says whether a connection over the network could not be made.
+func dead(conn grpc.ClientConnInterface) bool {
+	c, ok := conn.(*grpc.ClientConn)
+	return ok && c.GetState() == connectivity.TransientFailure
 }

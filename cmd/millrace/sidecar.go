@@ -37,7 +37,7 @@ func (a *app) sidecarCmd() *cobra.Command {
 				}
 				m.add(s.Collectors()...)
 				g.Go(func(ctx context.Context) error { defer done(); return s.Run(ctx) })
-				return a.ready(map[string]any{"role": "sidecar", "name": name, "addresses": addresses})
+				return a.ready(m, map[string]any{"role": "sidecar", "name": name, "addresses": addresses})
 			})
 		},
 	}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -54,15 +56,21 @@ func indexState(p dataset.Progress) progress.State {
 // readRecipe reads a recipe file; its mistakes are reported with its name.
 func readRecipe(path string) (*recipe.Recipe, []byte, error) {
 	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, errkind.Errorf(errkind.NotFound, "recipe %s does not exist; name a YAML file", path)
+	}
 	if err != nil {
-		return nil, nil, errkind.Errorf(errkind.NotFound, "recipe %s: %w", path, err)
+		return nil, nil, fmt.Errorf("reading recipe: %w", err)
+	}
+	if info.IsDir() {
+		return nil, nil, errkind.Errorf(errkind.Invalid, "recipe %s is a directory; name a YAML file", path)
 	}
 	if info.Size() > recipe.MaxBytes {
 		return nil, nil, errkind.Errorf(errkind.Invalid, "recipe %s has %d bytes; at most %d are read", path, info.Size(), recipe.MaxBytes)
 	}
 	text, err := os.ReadFile(path) //nolint:gosec // The user names the file.
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading recipe %s: %w", path, err)
+		return nil, nil, fmt.Errorf("reading recipe: %w", err) // which names the file
 	}
 	r, err := recipe.Parse(text)
 	if err != nil {

@@ -109,5 +109,5 @@ func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *
 	if o.watchStdin {
 		watchInput(g, a.in)
 	}
-	return a.ready(map[string]any{"role": "worker", "name": o.name, "address": address})
+	return a.ready(m, map[string]any{"role": "worker", "name": o.name, "address": address})
 }

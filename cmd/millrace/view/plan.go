@@ -58,39 +58,22 @@ func Plan(out io.Writer, in PlanInput) error {
 	return nil
 }
 
-// Order says in words how a layout shuffles.
-func Order(l order.Layout, batch int64) string {
-	parts := fmt.Sprintf("%d samples a partition", l.PartitionSamples)
-	switch l.Shuffle {
-	case order.ShuffleBlock:
-		return fmt.Sprintf("block: %d samples a block, %d blocks a window, %d %s at a time, %s; a batch of %d mixes ≈%d of %s blocks",
-			l.BlockSamples, l.WindowBlocks, l.Lanes, plural(l.Lanes, "window"), parts, batch, mixedBlocks(l, batch), progress.Count(max(1, l.NumSamples/l.BlockSamples)))
-	case order.ShuffleFull:
-		return "full: every sample equally likely everywhere, one ranged read a sample, " + parts
-	case order.ShuffleNone, order.ShuffleInvalid:
-	}
-	return "none: in the order of the manifest, " + parts
-}
-
-// mixedBlocks is the expected number of different blocks in a batch drawn evenly from the open windows.
-func mixedBlocks(l order.Layout, batch int64) int64 {
-	open := float64(min(l.WindowBlocks*l.Lanes, max(1, l.NumSamples/l.BlockSamples)))
-	miss := 1.0
-	for range batch {
-		miss *= 1 - 1/open
-	}
-	return int64(open*(1-miss) + 0.5)
-}
+// outputStep is the operator that every plan ends with, which no recipe names.
+const outputStep = "output"
 
 // stageOperators lists the operators of a stage; those that fused into one are joined by +.
 func stageOperators(s plan.Stage) string {
 	names := make([]string, 0, len(s.Ops))
 	for _, o := range s.Ops {
-		name := o.Info().Name
-		if strings.Contains(name, "+") {
-			name += " (fused)"
+		parts := strings.Split(o.Info().Name, "+")
+		if own := slices.DeleteFunc(parts, func(part string) bool { return part == outputStep }); len(own) > 1 {
+			names = append(names, strings.Join(own, "+")+" (fused)")
+		} else {
+			names = append(names, own...)
 		}
-		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return outputStep
 	}
 	return strings.Join(names, ", ")
 }
@@ -107,7 +90,7 @@ func columns(schema op.Schema) string {
 func settings(p *plan.Plan) string {
 	var parts []string
 	for _, o := range p.Operators() {
-		if o.Name == "output" {
+		if o.Name == outputStep {
 			continue
 		}
 		var params []string
