@@ -108,6 +108,38 @@ func TestASidecarThatComesBackIsToldWhatIsLive(t *testing.T) {
 	}
 }
 
+func TestARankMayComeBackToWhereASlowerOneIs(t *testing.T) {
+	h := newHarness(t, 32, "")
+	h.worker("w1", nil)
+	h.mustOpen(request(0, 2, nil))
+	h.mustOpen(request(1, 2, nil))
+	a, b := h.attach("s1"), h.attach("s2")
+	h.send(a, seek(0, position(0, 0)))
+	h.send(b, seek(1, position(0, 0)))
+	var fa, fb feed
+	collect(t, a, &fa, epochEnds(1))
+	collect(t, b, &fb, epochEnds(1))
+	h.send(a, consumed(0, fa.generation, 0, 4))
+	h.send(b, consumed(1, fb.generation, 0, 2))
+	waitFor(t, func() bool {
+		ranks := h.d.Status().GetJobs()[0].GetRanks()
+		return ranks[0].GetStep() == 4 && ranks[1].GetStep() == 2
+	})
+	// Rank 0 is at the end of the epoch, rank 1 in the middle: both load the state of step 3.
+	for _, c := range []struct {
+		rank   int
+		stream feedv1.FeedService_AttachClient
+		at     *feedv1.Position
+		begun  uint64
+	}{{0, a, position(2, 16), 1}, {1, b, position(2, 16), 1}} {
+		h.send(c.stream, seek(c.rank, c.at))
+		waitFor(t, func() bool {
+			r := h.d.Status().GetJobs()[0].GetRanks()[c.rank]
+			return r.GetStep() == c.at.GetStep() && h.d.Status().GetJobs()[0].GetGeneration() == c.begun
+		})
+	}
+}
+
 func TestALostWorkersPartitionsAreMadeAgainAndMustBeEqual(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -34,6 +34,7 @@ type job struct {
 	next    lineage.ID // source partition to offer next
 	orders  map[uint64]*order.Epoch
 	failed  error
+	timer   *time.Timer // for decisions that only wait for time
 
 	idleSince time.Duration
 	waiting   waiting
@@ -59,6 +60,7 @@ type task struct {
 	worker  string
 	skip    int
 	retries int
+	told    bool // the worker knows that the ranks wait for it
 }
 
 // maxRetries is how often a source partition may fail for reasons that lie outside its samples.
@@ -236,6 +238,42 @@ func (j *job) decide() {
 		}
 	}
 	j.sendFrees(frees)
+	j.tellNeeded()
+	j.wakeAt()
+}
+
+// tellNeeded tells the worker that makes the awaited source partition, once.
+func (j *job) tellNeeded() {
+	id := j.ledger.Awaited()
+	t, running := j.tasks[id]
+	if !running || t.told {
+		return
+	}
+	t.told = true
+	j.tasks[id] = t
+	if w := j.d.workers[t.worker]; w != nil {
+		w.out.put(&workerv1.ConnectResponse{Message: &workerv1.ConnectResponse_Needed{Needed: &workerv1.Needed{Job: j.name, Id: wireID(id)}}})
+	}
+}
+
+// wakeAt lets the core decide again when time alone allows more.
+func (j *job) wakeAt() {
+	if j.timer != nil {
+		j.timer.Stop()
+		j.timer = nil
+	}
+	next, ok := j.core.NextTick()
+	if !ok {
+		return
+	}
+	generation := j.generation
+	j.timer = time.AfterFunc(max(0, next-j.d.now()), func() {
+		j.d.mu.Lock()
+		defer j.d.mu.Unlock()
+		if j.core != nil && j.generation == generation {
+			j.decide()
+		}
+	})
 }
 
 func (j *job) sendFrees(frees map[string][]*workerv1.PartitionID) {
@@ -331,6 +369,7 @@ func (j *job) take(eff ledger.Effects, err error) {
 	for _, s := range j.sidecars {
 		j.tell(s, eff)
 	}
+	j.free(eff.Freed)
 	j.d.metrics.sealed.Add(float64(len(eff.Sealed)))
 	if eff.Failed != nil {
 		j.fail(eff.Failed)
@@ -352,24 +391,35 @@ func (j *job) consumed(r *rank, epoch uint64, step int64) {
 		return
 	}
 	r.epoch, r.step = epoch, step
-	slowest := slices.MinFunc(j.ranks, func(a, b *rank) int {
+	slowest := j.slowest()
+	j.free(j.ledger.Consumed(slowest.epoch, slowest.step))
+	j.decide()
+}
+
+// slowest is a rank that has consumed least.
+func (j *job) slowest() *rank {
+	return slices.MinFunc(j.ranks, func(a, b *rank) int {
 		return cmp.Or(cmp.Compare(a.epoch, b.epoch), cmp.Compare(a.step, b.step))
 	})
+}
+
+// free has workers drop outputs that nobody needs any more.
+func (j *job) free(outputs []ledger.Output) {
 	frees := map[string][]*workerv1.PartitionID{}
-	for _, o := range j.ledger.Consumed(slowest.epoch, slowest.step) {
+	for _, o := range outputs {
 		j.apply(exec.Freed{ID: o.ID})
 		frees[o.Worker] = append(frees[o.Worker], wireID(o.ID))
 	}
 	j.sendFrees(frees)
-	j.decide()
 }
 
-// seek takes a rank's request for a position. A rank that comes back to where it was joins the running generation
-// again; otherwise a new one begins once all ranks have asked for the same.
+// seek takes a rank's request for a position. A rank that comes back to where it was, or to where a slower rank is, joins
+// the running generation again: everything from there on is still held. Otherwise a new one begins once all ranks have
+// asked for the same.
 func (j *job) seek(r *rank, s *sidecar, p ledger.Position) {
 	r.sidecar = s
-	if j.core != nil && j.failed == nil && p.Epoch == r.epoch && p.Step == r.step && j.stillThere(p) {
-		r.want = nil
+	if j.core != nil && j.failed == nil && j.within(r, p) && j.stillThere(p) {
+		r.want, r.epoch, r.step = nil, p.Epoch, p.Step
 		j.tellStarted(s)
 		return
 	}
@@ -377,13 +427,34 @@ func (j *job) seek(r *rank, s *sidecar, p ledger.Position) {
 	j.tryBegin()
 }
 
-// stillThere says whether a position lies in the running generation, cut as it is.
-func (j *job) stillThere(p ledger.Position) bool {
+// within says whether p lies between the mark of the slowest rank and that of r.
+func (j *job) within(r *rank, p ledger.Position) bool {
+	before := func(a, b ledger.Position) bool {
+		return a.Epoch < b.Epoch || (a.Epoch == b.Epoch && a.Step < b.Step)
+	}
+	return !before(p, j.mark(j.slowest())) && !before(j.mark(r), p)
+}
+
+// mark is where a rank goes on: the end of an epoch is the beginning of the next.
+func (j *job) mark(r *rank) ledger.Position {
+	if steps := j.batching(r.epoch).NumSteps(j.spec.rows()); steps >= 0 && r.step >= steps {
+		return ledger.Position{Epoch: r.epoch + 1}
+	}
+	return ledger.Position{Epoch: r.epoch, Step: r.step}
+}
+
+// batching cuts an epoch of the running generation.
+func (j *job) batching(epoch uint64) order.Batching {
 	b := order.Batching{GlobalBatch: j.spec.globalBatch, Tail: j.spec.tail}
-	if p.Epoch == j.start.Epoch {
+	if epoch == j.start.Epoch {
 		b.OriginStep, b.OriginRow = j.start.Step, j.start.Row
 	}
-	first, _, _ := b.Step(-1, p.Step)
+	return b
+}
+
+// stillThere says whether a position lies in the running generation, cut as it is.
+func (j *job) stillThere(p ledger.Position) bool {
+	first, _, _ := j.batching(p.Epoch).Step(-1, p.Step)
 	return first == p.Row || p == j.start
 }
 

@@ -1,9 +1,7 @@
 package dispatch
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"strings"
 
 	statusv1 "github.com/millrace/millrace/proto/millrace/status/v1"
@@ -46,9 +44,7 @@ func (w *worker) status() *statusv1.Worker {
 }
 
 func (j *job) status() *statusv1.Job {
-	slowest := slices.MinFunc(j.ranks, func(a, b *rank) int {
-		return cmp.Or(cmp.Compare(a.epoch, b.epoch), cmp.Compare(a.step, b.step))
-	})
+	slowest := j.slowest()
 	out := &statusv1.Job{
 		Name: j.name, State: j.state(), Source: strings.Join(j.spec.recipe.Source, ", "), Generation: j.generation,
 		Epoch: slowest.epoch, Step: slowest.step, Steps: j.spec.steps(), GlobalBatch: j.spec.globalBatch,

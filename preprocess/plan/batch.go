@@ -37,6 +37,10 @@ func (p *Plan) Batch(samples []dataset.Sample) (*op.Batch, error) {
 	b.Origin = func(i int) op.Origin {
 		origin := op.Origin{URI: samples[i].URI}
 		if media[i] != nil {
+			// Within an archive the member is named too: train-000017.tar!n014.jpg.
+			if at := strings.LastIndex(samples[i].Key, "!"); at >= 0 && !strings.Contains(samples[i].URI, "!") {
+				origin.URI += samples[i].Key[at:] + "." + media[i].Name
+			}
 			origin.Offset, origin.Length = media[i].Offset, media[i].Length
 		}
 		return origin

@@ -24,6 +24,8 @@ func (w *Worker) handle(ctx context.Context, m *workerv1.ConnectResponse) {
 		if ids, err = idsFromWire(m.GetFree().GetIds()); err == nil {
 			w.store.Free(m.GetFree().GetJob(), ids...)
 		}
+	case m.GetNeeded() != nil:
+		w.needed(m.GetNeeded())
 	case m.GetCancel() != nil:
 		w.cancel(m.GetCancel().GetJob(), m.GetCancel().GetBelowGeneration())
 	case m.GetEndJob() != nil:
@@ -119,4 +121,12 @@ func (w *Worker) cancel(job string, below uint64) {
 		j.runner.WithdrawBelow(below)
 	}
 	w.store.DropBelow(job, below)
+}
+
+// needed puts a source partition before all else.
+func (w *Worker) needed(m *workerv1.Needed) {
+	id, err := partition.IDFromWire(m.GetId())
+	if j := w.job(m.GetJob()); j != nil && err == nil {
+		j.runner.Needed(id)
+	}
 }

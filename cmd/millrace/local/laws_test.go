@@ -252,3 +252,31 @@ func TestStoppingAtEveryStepOfThreeEpochs(t *testing.T) {
 		})
 	}
 }
+
+// Jobs that once stood still, or were dealt wrongly.
+func TestJobsThatOnceFailed(t *testing.T) {
+	for name, j := range map[string]job{
+		"global batch larger than a worker's budget": {
+			samples: 63, perShard: 40, partition: 3, block: 6, window: 2, lanes: 3, shuffle: "block", tail: "pad", seed: 3, batch: 72,
+			world: 3, accumulation: 1, workers: 1, prefetch: 3, delays: 3, budget: 64 << 10,
+		},
+		"rows that the tail drops": {
+			samples: 65, perShard: 40, partition: 3, block: 6, window: 2, lanes: 1, shuffle: "block", tail: "drop", seed: 3, batch: 24,
+			world: 3, accumulation: 1, workers: 1, prefetch: 3, delays: 3, budget: 64 << 10,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := newSource(t, j.samples, j.perShard)
+			bubble(t, func(t *testing.T) {
+				r := start(t, src, j)
+				defer r.stop()
+				seen, _ := r.read("", 3, 0)
+				for rank := range j.world {
+					if diff := cmp.Diff(j.want(t, rank, 3), seen[rank]); diff != "" {
+						t.Fatalf("rank %d (-want +got):\n%s", rank, diff)
+					}
+				}
+			})
+		})
+	}
+}

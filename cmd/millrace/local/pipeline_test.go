@@ -98,7 +98,9 @@ partition: {samples: %d, block_samples: %d, window_blocks: %d, lanes: %d, target
 // run is a running pipeline.
 type run struct {
 	t    testing.TB
+	ctx  context.Context //nolint:containedctx // The patience of one run.
 	job  job
+	l    *local.Local
 	stop func()
 	conn *clientConn
 }
@@ -132,7 +134,9 @@ func start(t testing.TB, src *source, j job) *run {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &run{t: t, job: j, conn: conn, stop: func() {
+	patience, hurry := context.WithTimeout(ctx, 10*time.Minute) // of a clock that only moves while all wait
+	return &run{t: t, ctx: patience, job: j, l: l, conn: conn, stop: func() {
+		hurry()
 		_ = conn.Close()
 		cancel()
 		if err := <-done; err != nil {
@@ -158,7 +162,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // open opens the job for a rank.
 func (r *run) open(rank int, cursor string) (*client.Session, error) {
 	j := r.job
-	return client.Open(r.t.Context(), r.conn, client.OpenRequest{
+	return client.Open(r.ctx, r.conn, client.OpenRequest{
 		Job: "train", Recipe: j.recipe(), Rank: rank, WorldSize: j.world, Cursor: cursor,
 		Settings: client.Settings{
 			Seed: j.seed, Shuffle: j.shuffle, GlobalBatch: j.batch, Accumulation: int64(j.accumulation), Tail: j.tail, OnError: "raise", Prefetch: j.prefetch,
@@ -177,7 +181,7 @@ func (r *run) read(cursor string, epochs uint64, limit int) (seen [][]batch, sta
 			var err error
 			seen[rank], states[rank], err = r.readRank(rank, cursor, epochs, limit)
 			if err != nil {
-				r.t.Errorf("rank %d: %v", rank, err)
+				r.t.Errorf("rank %d: %v\n%v", rank, err, r.l.Dispatcher().Status())
 			}
 		})
 	}
@@ -205,7 +209,7 @@ func (r *run) readRank(rank int, cursor string, epochs uint64, limit int) (seen 
 	}()
 	at, state, steps := s.Info.Start, cursor, 0
 	for at.Epoch < epochs {
-		err := s.Read(r.t.Context(), at, func(b client.Batch) error {
+		err := s.Read(r.ctx, at, func(b client.Batch) error {
 			r.dawdle(rank, b.Meta)
 			seen = append(seen, readBatch(r.t, b))
 			if !b.Meta.LastPart {

@@ -9,6 +9,7 @@
 package ledger
 
 import (
+	"math"
 	"slices"
 
 	"github.com/millrace/millrace/internal/errkind"
@@ -78,6 +79,9 @@ type Effects struct {
 	Placed []Placement
 	Sealed []Sealed
 	Ended  []EpochEnd
+	// Freed are outputs that nobody needs although they have just been placed: rows before the start of the stream, or
+	// that the tail drops.
+	Freed []Output
 	// Failed is set once everything before a source partition that cannot be made is sealed.
 	Failed error
 }
@@ -101,6 +105,7 @@ type epoch struct {
 	next, nextBase int64
 	nextStep       int64
 	rows           int64 // -1 until known
+	consumed       int64 // stream rows below it are consumed by every rank
 	ended          bool
 }
 
@@ -155,6 +160,7 @@ func (l *Ledger) openEpoch(number uint64) *epoch {
 	if s := l.cfg.Start; number == s.Epoch {
 		e.batching.OriginStep, e.batching.OriginRow = s.Step, s.Row
 		e.first, e.next, e.nextBase, e.nextStep = s.Partition, s.Partition, s.Row-s.RowInPartition, s.Step
+		e.consumed = s.Row
 	}
 	if l.cfg.KeepsRows {
 		e.rows = l.base(l.cfg.NumPartitions)
@@ -294,6 +300,7 @@ func (l *Ledger) place(e *epoch, s *source, eff *Effects) {
 		o := s.outputs[s.placed]
 		eff.Placed = append(eff.Placed, Placement{Output: *o, FirstRow: s.rowOf(s.placed)})
 	}
+	eff.Freed = e.freeConsumed(eff.Freed)
 	l.advance(e, eff)
 }
 
@@ -419,17 +426,19 @@ func (l *Ledger) end(e *epoch, eff *Effects) {
 func (l *Ledger) Consumed(number uint64, step int64) []Output {
 	var freed []Output
 	for len(l.epochs) > 0 && l.epochs[0].number < number && l.epochs[0].ended {
-		freed = l.epochs[0].freeBelow(l.epochs[0].rows, freed)
+		l.epochs[0].consumed = math.MaxInt64
+		freed = l.epochs[0].freeConsumed(freed)
 		l.cfg.Start = Position{Epoch: l.epochs[0].number + 1}
 		l.epochs = l.epochs[1:]
 	}
 	if len(l.epochs) > 0 && l.epochs[0].number == number {
 		e := l.epochs[0]
 		row, rows, _ := e.batching.Step(e.rows, step)
-		if rows == 0 && e.ended {
-			row = e.rows
+		if rows == 0 && step > e.batching.OriginStep {
+			row = math.MaxInt64 // the epoch is over, whatever the tail drops
 		}
-		freed = e.freeBelow(row, freed)
+		e.consumed = max(e.consumed, row)
+		freed = e.freeConsumed(freed)
 	}
 	l.sealed = slices.DeleteFunc(l.sealed, func(s Sealed) bool {
 		return s.Begin.Epoch < number || (s.Begin.Epoch == number && s.Begin.Step < step)
@@ -437,8 +446,9 @@ func (l *Ledger) Consumed(number uint64, step int64) []Output {
 	return freed
 }
 
-// freeBelow frees the placed outputs of e that end at or before row.
-func (e *epoch) freeBelow(row int64, freed []Output) []Output {
+// freeConsumed frees the placed outputs of e whose rows are all consumed.
+func (e *epoch) freeConsumed(freed []Output) []Output {
+	row := e.consumed
 	for p := e.first; ; p++ {
 		s := e.sources[p]
 		if s == nil || s.base < 0 || s.base >= row {

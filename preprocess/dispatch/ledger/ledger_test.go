@@ -318,6 +318,15 @@ func TestConsumedFreesEveryOutputOnceAndNeverOneThatIsNeeded(t *testing.T) {
 			for _, p := range eff.Placed {
 				lastRow[p.ID] = p.FirstRow + p.Rows
 			}
+			for _, o := range eff.Freed {
+				b := order.Batching{GlobalBatch: s.cfg.GlobalBatch, Tail: s.cfg.Tail}
+				e := int(o.ID.Epoch)
+				over := len(queue) == 0 || queue[0].Epoch > o.ID.Epoch
+				if freed[o.ID] || !over || lastRow[o.ID] <= b.NumSteps(s.total(e))*s.cfg.GlobalBatch-s.cfg.GlobalBatch {
+					t.Fatalf("%s (rows up to %d) was freed as it was placed", o.ID, lastRow[o.ID])
+				}
+				freed[o.ID] = true
+			}
 			for _, b := range eff.Sealed {
 				sealed[batch{b.Begin.Epoch, b.Begin.Step, b.Begin.Row, b.Rows}] = true
 			}

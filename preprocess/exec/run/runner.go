@@ -57,6 +57,7 @@ type Runner struct {
 	tasks     map[exec.TaskID]*running
 	sources   map[lineage.ID]*source
 	decisions []exec.Decision
+	timer     *time.Timer
 	closing   bool
 }
 
@@ -215,6 +216,11 @@ func (r *Runner) Freed(id lineage.ID) {
 	r.post(func() { r.apply(exec.Freed{ID: id}) })
 }
 
+// Needed says that the ranks wait for a source partition.
+func (r *Runner) Needed(id lineage.ID) {
+	r.post(func() { r.apply(exec.Needed{ID: id}) })
+}
+
 // Taken says that a reader has taken an output of the last stage.
 func (r *Runner) Taken(id lineage.ID) {
 	r.post(func() { r.apply(exec.OutputTaken{ID: id}) })
@@ -235,6 +241,9 @@ func (r *Runner) Status() (exec.Snapshot, []exec.Wait) {
 func (r *Runner) Close(ctx context.Context) {
 	r.ask(func() {
 		r.closing = true
+		if r.timer != nil {
+			r.timer.Stop()
+		}
 		for _, t := range r.tasks {
 			if t.paused || !t.begun.Load() {
 				t.stop()
@@ -278,6 +287,18 @@ func (r *Runner) decide() {
 		}
 	}
 	clear(r.decisions)
+	r.wakeAt()
+}
+
+// wakeAt lets the core decide again when time alone allows more.
+func (r *Runner) wakeAt() {
+	if r.timer != nil {
+		r.timer.Stop()
+		r.timer = nil
+	}
+	if next, ok := r.core.NextTick(); ok {
+		r.timer = time.AfterFunc(max(0, next-time.Since(r.started)), func() { r.post(func() {}) })
+	}
 }
 
 func (r *Runner) find(id exec.TaskID, attempt uint32) *running {

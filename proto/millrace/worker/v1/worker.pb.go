@@ -886,6 +886,7 @@ type ConnectResponse struct {
 	//	*ConnectResponse_Cancel
 	//	*ConnectResponse_EndJob
 	//	*ConnectResponse_Drained
+	//	*ConnectResponse_Needed
 	Message       isConnectResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -991,6 +992,15 @@ func (x *ConnectResponse) GetDrained() *Drained {
 	return nil
 }
 
+func (x *ConnectResponse) GetNeeded() *Needed {
+	if x != nil {
+		if x, ok := x.Message.(*ConnectResponse_Needed); ok {
+			return x.Needed
+		}
+	}
+	return nil
+}
+
 type isConnectResponse_Message interface {
 	isConnectResponse_Message()
 }
@@ -1030,6 +1040,11 @@ type ConnectResponse_Drained struct {
 	Drained *Drained `protobuf:"bytes,7,opt,name=drained,proto3,oneof"`
 }
 
+type ConnectResponse_Needed struct {
+	// Every rank waits for a source partition that the worker was given.
+	Needed *Needed `protobuf:"bytes,8,opt,name=needed,proto3,oneof"`
+}
+
 func (*ConnectResponse_Welcome) isConnectResponse_Message() {}
 
 func (*ConnectResponse_Plan) isConnectResponse_Message() {}
@@ -1043,6 +1058,8 @@ func (*ConnectResponse_Cancel) isConnectResponse_Message() {}
 func (*ConnectResponse_EndJob) isConnectResponse_Message() {}
 
 func (*ConnectResponse_Drained) isConnectResponse_Message() {}
+
+func (*ConnectResponse_Needed) isConnectResponse_Message() {}
 
 // Welcome admits a worker.
 type Welcome struct {
@@ -1574,6 +1591,62 @@ func (x *EndJob) GetJob() string {
 	return ""
 }
 
+// Needed puts a source partition before all else, even over the budget: the ranks wait for it, and what fills the budget
+// cannot be consumed before.
+type Needed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Job name.
+	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// The source partition.
+	Id            *PartitionID `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Needed) Reset() {
+	*x = Needed{}
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Needed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Needed) ProtoMessage() {}
+
+func (x *Needed) ProtoReflect() protoreflect.Message {
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Needed.ProtoReflect.Descriptor instead.
+func (*Needed) Descriptor() ([]byte, []int) {
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Needed) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Needed) GetId() *PartitionID {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
 // Drained ends a drain.
 type Drained struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1583,7 +1656,7 @@ type Drained struct {
 
 func (x *Drained) Reset() {
 	*x = Drained{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1668,7 @@ func (x *Drained) String() string {
 func (*Drained) ProtoMessage() {}
 
 func (x *Drained) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1681,7 @@ func (x *Drained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drained.ProtoReflect.Descriptor instead.
 func (*Drained) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{20}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
 // GetManifestRequest names a manifest.
@@ -1622,7 +1695,7 @@ type GetManifestRequest struct {
 
 func (x *GetManifestRequest) Reset() {
 	*x = GetManifestRequest{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1634,7 +1707,7 @@ func (x *GetManifestRequest) String() string {
 func (*GetManifestRequest) ProtoMessage() {}
 
 func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1647,7 +1720,7 @@ func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestRequest.ProtoReflect.Descriptor instead.
 func (*GetManifestRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{21}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetManifestRequest) GetManifest() []byte {
@@ -1668,7 +1741,7 @@ type GetManifestResponse struct {
 
 func (x *GetManifestResponse) Reset() {
 	*x = GetManifestResponse{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +1753,7 @@ func (x *GetManifestResponse) String() string {
 func (*GetManifestResponse) ProtoMessage() {}
 
 func (x *GetManifestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +1766,7 @@ func (x *GetManifestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestResponse.ProtoReflect.Descriptor instead.
 func (*GetManifestResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{22}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetManifestResponse) GetData() []byte {
@@ -1716,7 +1789,7 @@ type FetchTicket struct {
 
 func (x *FetchTicket) Reset() {
 	*x = FetchTicket{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1728,7 +1801,7 @@ func (x *FetchTicket) String() string {
 func (*FetchTicket) ProtoMessage() {}
 
 func (x *FetchTicket) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1741,7 +1814,7 @@ func (x *FetchTicket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchTicket.ProtoReflect.Descriptor instead.
 func (*FetchTicket) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{23}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FetchTicket) GetJob() string {
@@ -1775,7 +1848,7 @@ type Slice struct {
 
 func (x *Slice) Reset() {
 	*x = Slice{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +1860,7 @@ func (x *Slice) String() string {
 func (*Slice) ProtoMessage() {}
 
 func (x *Slice) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +1873,7 @@ func (x *Slice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slice.ProtoReflect.Descriptor instead.
 func (*Slice) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{24}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Slice) GetId() *PartitionID {
@@ -1894,7 +1967,7 @@ const file_millrace_worker_v1_worker_proto_rawDesc = "" +
 	"\x0eresident_bytes\x18\x02 \x01(\x03R\rresidentBytes\x12\x18\n" +
 	"\arunning\x18\x03 \x01(\rR\arunning\x12\x18\n" +
 	"\asamples\x18\x04 \x01(\x03R\asamples\"\a\n" +
-	"\x05Drain\"\x8b\x03\n" +
+	"\x05Drain\"\xc1\x03\n" +
 	"\x0fConnectResponse\x127\n" +
 	"\awelcome\x18\x01 \x01(\v2\x1b.millrace.worker.v1.WelcomeH\x00R\awelcome\x121\n" +
 	"\x04plan\x18\x02 \x01(\v2\x1b.millrace.worker.v1.JobPlanH\x00R\x04plan\x12+\n" +
@@ -1902,7 +1975,8 @@ const file_millrace_worker_v1_worker_proto_rawDesc = "" +
 	"\x04free\x18\x04 \x01(\v2\x18.millrace.worker.v1.FreeH\x00R\x04free\x124\n" +
 	"\x06cancel\x18\x05 \x01(\v2\x1a.millrace.worker.v1.CancelH\x00R\x06cancel\x125\n" +
 	"\aend_job\x18\x06 \x01(\v2\x1a.millrace.worker.v1.EndJobH\x00R\x06endJob\x127\n" +
-	"\adrained\x18\a \x01(\v2\x1b.millrace.worker.v1.DrainedH\x00R\adrainedB\t\n" +
+	"\adrained\x18\a \x01(\v2\x1b.millrace.worker.v1.DrainedH\x00R\adrained\x124\n" +
+	"\x06needed\x18\b \x01(\v2\x1a.millrace.worker.v1.NeededH\x00R\x06neededB\t\n" +
 	"\amessage\"@\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12!\n" +
@@ -1942,7 +2016,10 @@ const file_millrace_worker_v1_worker_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12)\n" +
 	"\x10below_generation\x18\x02 \x01(\x04R\x0fbelowGeneration\"\x1a\n" +
 	"\x06EndJob\x12\x10\n" +
-	"\x03job\x18\x01 \x01(\tR\x03job\"\t\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\"K\n" +
+	"\x06Needed\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12/\n" +
+	"\x02id\x18\x02 \x01(\v2\x1f.millrace.worker.v1.PartitionIDR\x02id\"\t\n" +
 	"\aDrained\"0\n" +
 	"\x12GetManifestRequest\x12\x1a\n" +
 	"\bmanifest\x18\x01 \x01(\fR\bmanifest\")\n" +
@@ -1972,7 +2049,7 @@ func file_millrace_worker_v1_worker_proto_rawDescGZIP() []byte {
 	return file_millrace_worker_v1_worker_proto_rawDescData
 }
 
-var file_millrace_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_millrace_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_millrace_worker_v1_worker_proto_goTypes = []any{
 	(*PartitionID)(nil),         // 0: millrace.worker.v1.PartitionID
 	(*ConnectRequest)(nil),      // 1: millrace.worker.v1.ConnectRequest
@@ -1994,20 +2071,21 @@ var file_millrace_worker_v1_worker_proto_goTypes = []any{
 	(*Free)(nil),                // 17: millrace.worker.v1.Free
 	(*Cancel)(nil),              // 18: millrace.worker.v1.Cancel
 	(*EndJob)(nil),              // 19: millrace.worker.v1.EndJob
-	(*Drained)(nil),             // 20: millrace.worker.v1.Drained
-	(*GetManifestRequest)(nil),  // 21: millrace.worker.v1.GetManifestRequest
-	(*GetManifestResponse)(nil), // 22: millrace.worker.v1.GetManifestResponse
-	(*FetchTicket)(nil),         // 23: millrace.worker.v1.FetchTicket
-	(*Slice)(nil),               // 24: millrace.worker.v1.Slice
-	nil,                         // 25: millrace.worker.v1.Register.SlotsEntry
-	(*v1.Recipe)(nil),           // 26: millrace.recipe.v1.Recipe
+	(*Needed)(nil),              // 20: millrace.worker.v1.Needed
+	(*Drained)(nil),             // 21: millrace.worker.v1.Drained
+	(*GetManifestRequest)(nil),  // 22: millrace.worker.v1.GetManifestRequest
+	(*GetManifestResponse)(nil), // 23: millrace.worker.v1.GetManifestResponse
+	(*FetchTicket)(nil),         // 24: millrace.worker.v1.FetchTicket
+	(*Slice)(nil),               // 25: millrace.worker.v1.Slice
+	nil,                         // 26: millrace.worker.v1.Register.SlotsEntry
+	(*v1.Recipe)(nil),           // 27: millrace.recipe.v1.Recipe
 }
 var file_millrace_worker_v1_worker_proto_depIdxs = []int32{
 	2,  // 0: millrace.worker.v1.ConnectRequest.register:type_name -> millrace.worker.v1.Register
 	4,  // 1: millrace.worker.v1.ConnectRequest.events:type_name -> millrace.worker.v1.Events
 	9,  // 2: millrace.worker.v1.ConnectRequest.heartbeat:type_name -> millrace.worker.v1.Heartbeat
 	10, // 3: millrace.worker.v1.ConnectRequest.drain:type_name -> millrace.worker.v1.Drain
-	25, // 4: millrace.worker.v1.Register.slots:type_name -> millrace.worker.v1.Register.SlotsEntry
+	26, // 4: millrace.worker.v1.Register.slots:type_name -> millrace.worker.v1.Register.SlotsEntry
 	3,  // 5: millrace.worker.v1.Register.held:type_name -> millrace.worker.v1.Held
 	6,  // 6: millrace.worker.v1.Held.output:type_name -> millrace.worker.v1.OutputReady
 	5,  // 7: millrace.worker.v1.Events.events:type_name -> millrace.worker.v1.Event
@@ -2023,24 +2101,26 @@ var file_millrace_worker_v1_worker_proto_depIdxs = []int32{
 	17, // 17: millrace.worker.v1.ConnectResponse.free:type_name -> millrace.worker.v1.Free
 	18, // 18: millrace.worker.v1.ConnectResponse.cancel:type_name -> millrace.worker.v1.Cancel
 	19, // 19: millrace.worker.v1.ConnectResponse.end_job:type_name -> millrace.worker.v1.EndJob
-	20, // 20: millrace.worker.v1.ConnectResponse.drained:type_name -> millrace.worker.v1.Drained
-	26, // 21: millrace.worker.v1.JobPlan.recipe:type_name -> millrace.recipe.v1.Recipe
-	14, // 22: millrace.worker.v1.JobPlan.layout:type_name -> millrace.worker.v1.Layout
-	16, // 23: millrace.worker.v1.Run.tasks:type_name -> millrace.worker.v1.SourceTask
-	0,  // 24: millrace.worker.v1.SourceTask.id:type_name -> millrace.worker.v1.PartitionID
-	0,  // 25: millrace.worker.v1.SourceTask.skip:type_name -> millrace.worker.v1.PartitionID
-	0,  // 26: millrace.worker.v1.Free.ids:type_name -> millrace.worker.v1.PartitionID
-	24, // 27: millrace.worker.v1.FetchTicket.slices:type_name -> millrace.worker.v1.Slice
-	0,  // 28: millrace.worker.v1.Slice.id:type_name -> millrace.worker.v1.PartitionID
-	1,  // 29: millrace.worker.v1.WorkerService.Connect:input_type -> millrace.worker.v1.ConnectRequest
-	21, // 30: millrace.worker.v1.WorkerService.GetManifest:input_type -> millrace.worker.v1.GetManifestRequest
-	11, // 31: millrace.worker.v1.WorkerService.Connect:output_type -> millrace.worker.v1.ConnectResponse
-	22, // 32: millrace.worker.v1.WorkerService.GetManifest:output_type -> millrace.worker.v1.GetManifestResponse
-	31, // [31:33] is the sub-list for method output_type
-	29, // [29:31] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	21, // 20: millrace.worker.v1.ConnectResponse.drained:type_name -> millrace.worker.v1.Drained
+	20, // 21: millrace.worker.v1.ConnectResponse.needed:type_name -> millrace.worker.v1.Needed
+	27, // 22: millrace.worker.v1.JobPlan.recipe:type_name -> millrace.recipe.v1.Recipe
+	14, // 23: millrace.worker.v1.JobPlan.layout:type_name -> millrace.worker.v1.Layout
+	16, // 24: millrace.worker.v1.Run.tasks:type_name -> millrace.worker.v1.SourceTask
+	0,  // 25: millrace.worker.v1.SourceTask.id:type_name -> millrace.worker.v1.PartitionID
+	0,  // 26: millrace.worker.v1.SourceTask.skip:type_name -> millrace.worker.v1.PartitionID
+	0,  // 27: millrace.worker.v1.Free.ids:type_name -> millrace.worker.v1.PartitionID
+	0,  // 28: millrace.worker.v1.Needed.id:type_name -> millrace.worker.v1.PartitionID
+	25, // 29: millrace.worker.v1.FetchTicket.slices:type_name -> millrace.worker.v1.Slice
+	0,  // 30: millrace.worker.v1.Slice.id:type_name -> millrace.worker.v1.PartitionID
+	1,  // 31: millrace.worker.v1.WorkerService.Connect:input_type -> millrace.worker.v1.ConnectRequest
+	22, // 32: millrace.worker.v1.WorkerService.GetManifest:input_type -> millrace.worker.v1.GetManifestRequest
+	11, // 33: millrace.worker.v1.WorkerService.Connect:output_type -> millrace.worker.v1.ConnectResponse
+	23, // 34: millrace.worker.v1.WorkerService.GetManifest:output_type -> millrace.worker.v1.GetManifestResponse
+	33, // [33:35] is the sub-list for method output_type
+	31, // [31:33] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_millrace_worker_v1_worker_proto_init() }
@@ -2067,6 +2147,7 @@ func file_millrace_worker_v1_worker_proto_init() {
 		(*ConnectResponse_Cancel)(nil),
 		(*ConnectResponse_EndJob)(nil),
 		(*ConnectResponse_Drained)(nil),
+		(*ConnectResponse_Needed)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2074,7 +2155,7 @@ func file_millrace_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_millrace_worker_v1_worker_proto_rawDesc), len(file_millrace_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
