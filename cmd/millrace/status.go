@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/millrace/millrace/cmd/millrace/view"
+	"github.com/millrace/millrace/internal/statusjson"
 )
 
 func (a *app) statusCmd() *cobra.Command {
@@ -23,7 +23,7 @@ func (a *app) statusCmd() *cobra.Command {
 					return err
 				}
 				if a.json {
-					text, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(s)
+					text, err := statusjson.Marshal(s)
 					if err == nil {
 						_, err = fmt.Fprintln(a.out, string(text))
 					}

@@ -66,23 +66,25 @@ func (s *Server) DoExchange(stream flight.FlightService_DoExchangeServer) error 
 			cancel(err)
 		}
 	}()
-	if err := sendAll(ctx, stream, batches); err != nil {
-		if cause := context.Cause(ctx); cause != nil && stream.Context().Err() == nil {
+	err = sendAll(ctx, stream, batches)
+	if cause := context.Cause(ctx); cause != nil {
+		if stream.Context().Err() == nil {
 			return cause
 		}
 		return err
 	}
-	// The client's last acknowledgements make the rank's mark right.
+	// The client's last acknowledgements make the rank's mark right. They are awaited before an error too: some clients
+	// discard what they have not read when a call ends while they write.
 	for batches.Outstanding() > 0 {
 		select {
 		case <-acks:
 		case <-closed:
-			return context.Cause(ctx)
+			return errors.Join(err, context.Cause(ctx))
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return errors.Join(err, context.Cause(ctx))
 		}
 	}
-	return nil
+	return err
 }
 
 // sendAll sends batches to the end of the epoch.

@@ -5,10 +5,9 @@ import (
 	"maps"
 	"slices"
 
-	"google.golang.org/protobuf/encoding/protojson"
-
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/grpcerr"
+	"github.com/millrace/millrace/internal/statusjson"
 	statusv1 "github.com/millrace/millrace/proto/millrace/status/v1"
 )
 
@@ -32,5 +31,5 @@ func (s *Server) status(ctx context.Context) ([]byte, error) {
 			job.Waiting = text
 		}
 	}
-	return protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(snapshot)
+	return statusjson.Marshal(snapshot)
 }
