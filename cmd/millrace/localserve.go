@@ -5,13 +5,9 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"sync"
-	"syscall"
 	"time"
 
-	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/service"
 )
 
@@ -79,63 +75,4 @@ func (o *localServe) open(ctx context.Context) (listeners []net.Listener, addres
 		listeners = append(listeners, l)
 	}
 	return listeners, addresses, nil
-}
-
-// startWorkers starts worker processes that connect to the dispatcher at address.
-func (a *app) startWorkers(g *service.Group, o *localServe, address string) error {
-	if o.workers == 0 {
-		return nil
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("finding this program to start workers: %w", err)
-	}
-	dir, err := os.MkdirTemp("", "millrace-workers-")
-	if err != nil {
-		return fmt.Errorf("making a directory for the sockets of workers: %w", err)
-	}
-	var running sync.WaitGroup
-	slots := max(1, o.slots/o.workers)
-	for i := range o.workers {
-		running.Add(1)
-		g.Go(func(ctx context.Context) error {
-			defer running.Done()
-			return a.runWorkerProcess(ctx, self, "--dispatcher", address, "--name", fmt.Sprintf("%s/w%d", processName(), i),
-				"--listen", "unix://"+filepath.Join(dir, fmt.Sprintf("w%d.sock", i)), "--cpu-slots", fmt.Sprint(slots),
-				"--budget", o.budget.String(), "--watch-stdin", "--log-level", a.logLevel, "--cache-dir", a.cacheDir)
-		})
-	}
-	g.Go(func(context.Context) error { running.Wait(); return os.RemoveAll(dir) })
-	return nil
-}
-
-// runWorkerProcess runs a worker until ctx ends. Its standard input tells it when this process is gone; one that dies
-// is started again.
-func (a *app) runWorkerProcess(ctx context.Context, self string, args ...string) error {
-	for {
-		c := exec.CommandContext(ctx, self, append([]string{"worker"}, args...)...) //nolint:gosec // This program itself.
-		c.Stderr = a.err
-		// Ctrl-C in a terminal reaches a whole process group; workers are told by this process, when trainers are gone.
-		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
-		c.WaitDelay = stopGrace
-		in, err := c.StdinPipe()
-		if err != nil {
-			return fmt.Errorf("starting a worker process: %w", err)
-		}
-		started := time.Now()
-		err = c.Run()
-		_ = in.Close()
-		if ctx.Err() != nil {
-			return nil
-		}
-		how := "exit status 0"
-		if err != nil {
-			how = err.Error()
-		}
-		if time.Since(started) < time.Second {
-			return errkind.Errorf(errkind.Unavailable, "a worker process ended at once: %s", how)
-		}
-		_, _ = fmt.Fprintf(a.err, "worker process ended (%s) and is started again\n", how)
-	}
 }
