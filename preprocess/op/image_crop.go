@@ -160,10 +160,11 @@ func (p *randomCrop) apply(r *imageRun) error {
 	return r.cut(imagekernel.Rect{X: x - left, Y: y - top, W: p.w, H: p.h}, p.fill)
 }
 
-// randomFlip is torchvision's RandomHorizontalFlip.
+// randomFlip is torchvision's RandomHorizontalFlip, and RandomVerticalFlip.
 type randomFlip struct {
 	place
-	p float64
+	p        float64
+	vertical bool
 }
 
 func buildRandomFlip(index int, a *args) (Operator, error) {
@@ -172,7 +173,7 @@ func buildRandomFlip(index int, a *args) (Operator, error) {
 	if err := a.done(); err != nil {
 		return nil, err
 	}
-	return newImageOp(field, &randomFlip{place: a.place(index), p: p}), nil
+	return newImageOp(field, &randomFlip{place: a.place(index), p: p, vertical: a.operator == "random_vertical_flip"}), nil
 }
 
 func (p *randomFlip) output(field string, in imageType) (imageType, error) {
@@ -180,7 +181,12 @@ func (p *randomFlip) output(field string, in imageType) (imageType, error) {
 }
 
 func (p *randomFlip) apply(r *imageRun) error {
-	if r.draws.Bool(p.p) {
+	if !r.draws.Bool(p.p) {
+		return nil
+	}
+	if p.vertical {
+		r.upend()
+	} else {
 		r.mirror()
 	}
 	return nil

@@ -62,6 +62,10 @@ func (p *decodeImage) apply(r *imageRun) error {
 	} else {
 		r.job.JPEG = data
 	}
+	r.channels, r.planar = 3, false
+	if p.gray {
+		r.channels = 1
+	}
 	w, h := header.Size(p.orient)
 	r.frame(w, h)
 	return nil

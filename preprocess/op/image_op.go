@@ -28,8 +28,8 @@ type imageOp struct {
 	parts []part
 	// name is that of Info.
 	name string
-	// kernels holds idle *imagekernel.Kernel with their scratch memory.
-	kernels *sync.Pool
+	// runs holds idle *imageRun with their kernels and scratch memory.
+	runs *sync.Pool
 }
 
 func newImageOp(field string, parts ...part) *imageOp {
@@ -37,7 +37,7 @@ func newImageOp(field string, parts ...part) *imageOp {
 	for i, p := range parts {
 		names[i] = p.info().Name
 	}
-	return &imageOp{field: field, parts: parts, name: strings.Join(names, "+"), kernels: &sync.Pool{}}
+	return &imageOp{field: field, parts: parts, name: strings.Join(names, "+"), runs: &sync.Pool{}}
 }
 
 // Info lists the parts, when there are several, under the parameter "operators".
@@ -106,7 +106,9 @@ func (o *imageOp) Apply(ctx context.Context, env *Env, in *Batch, emit func(*Bat
 		out.Images = make([]Image, in.NumRows)
 	}
 	if !t.encoded && !t.raw() {
-		o.pointwise(column, t, &out)
+		if err := o.pointwise(env, in, column, t, &out); err != nil {
+			return err
+		}
 		return emit(in.with(at, out))
 	}
 	if err := o.rows(ctx, env, in, at, &out, target); err != nil {
@@ -117,30 +119,55 @@ func (o *imageOp) Apply(ctx context.Context, env *Env, in *Batch, emit func(*Bat
 
 // rows runs every row of in through the kernel into out.
 func (o *imageOp) rows(ctx context.Context, env *Env, in *Batch, at int, out *Column, target imageType) error {
-	kernel, _ := o.kernels.Get().(*imagekernel.Kernel)
-	if kernel == nil {
-		kernel = imagekernel.New(imagekernel.DefaultLimits())
-	}
-	defer o.kernels.Put(kernel)
-	kernel.Scalar(env.Scalar)
-	r := imageRun{kernel: kernel, env: env, target: target}
+	r := o.take()
+	defer o.give(r)
+	r.kernel.Scalar(env.Scalar)
+	r.env, r.target = env, target
 	r.element = toneOf(o.parts).element(target.dtype, int(target.channels), &r.table)
 	for row := range in.NumRows {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if operator, err := o.row(&r, in, at, out, row); err != nil {
+		if operator, err := o.row(r, in, at, out, row); err != nil {
 			return sampleError(in, row, operator, err)
 		}
 	}
 	return nil
 }
 
+func (o *imageOp) take() *imageRun {
+	if r, ok := o.runs.Get().(*imageRun); ok {
+		return r
+	}
+	return &imageRun{kernel: imagekernel.New(imagekernel.DefaultLimits())}
+}
+
+// give keeps r for the next batch, but not the memory of a huge image nor anything that belongs to this batch.
+func (o *imageOp) give(r *imageRun) {
+	const kept = 16 << 20
+	for i := range r.frames {
+		if cap(r.frames[i]) > kept {
+			r.frames[i] = nil
+		}
+	}
+	if cap(r.spare) > kept {
+		r.spare = nil
+	}
+	r.env, r.encoded, r.part, r.job = nil, nil, nil, imagekernel.Job{}
+	o.runs.Put(r)
+}
+
+// begin makes p the present part, with draws of its own.
+func (r *imageRun) begin(p part, sample uint64) {
+	r.part = p
+	r.draws = rng.Key{Seed: r.env.Seed, Epoch: r.env.Epoch, Sample: sample, Op: uint32(p.index())}.Source() //nolint:gosec // Build checks that the index is small and not negative.
+}
+
 // row does one row. On an error it names the part that failed.
 func (o *imageOp) row(r *imageRun, in *Batch, at int, out *Column, row int) (string, error) {
 	r.reset(&in.Columns[at], row)
 	for _, p := range o.parts {
-		r.draws = rng.Key{Seed: r.env.Seed, Epoch: r.env.Epoch, Sample: in.Samples[row], Op: uint32(p.index())}.Source() //nolint:gosec // Build checks that the index is small and not negative.
+		r.begin(p, in.Samples[row])
 		if err := p.apply(r); err != nil {
 			if r.badSource {
 				p = o.parts[0]

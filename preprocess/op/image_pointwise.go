@@ -3,11 +3,17 @@ package op
 import (
 	"encoding/binary"
 	"math"
+
+	"github.com/millrace/millrace/preprocess/op/imagekernel"
 )
 
-// pointwise runs normalize and to_tensor on images that are tensors already: other than uint8 H×W×C.
-func (o *imageOp) pointwise(column *Column, in imageType, out *Column) {
+// pointwise runs normalize, to_tensor and random_erasing on images that are tensors already: other than uint8 H×W×C.
+func (o *imageOp) pointwise(env *Env, b *Batch, column *Column, in imageType, out *Column) error {
+	r := o.take()
+	defer o.give(r)
+	r.env = env
 	target, _ := imageTypeOf(out.Field)
+	r.target = target
 	t := toneOf(o.parts)
 	rows := column.numRows(0)
 	pixels := int(in.h * in.w)
@@ -19,7 +25,25 @@ func (o *imageOp) pointwise(column *Column, in imageType, out *Column) {
 				convert(src, from, in.dtype, dst, to, target.dtype, c, t)
 			}
 		}
+		if err := o.eraseRow(r, b, in, row, dst); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// eraseRow runs the parts for what they erase.
+func (o *imageOp) eraseRow(r *imageRun, b *Batch, in imageType, row int, dst []byte) error {
+	r.tone, r.erased, r.row, r.pointwise, r.float = r.tone[:0], r.erased[:0], row, true, in.dtype != DTypeUint8
+	r.window = imagekernel.Rect{W: int(in.w), H: int(in.h)}
+	for _, p := range o.parts {
+		r.begin(p, b.Samples[row])
+		if err := p.apply(r); err != nil {
+			return sampleError(b, row, p.info().Name, err)
+		}
+	}
+	r.erase(dst)
+	return nil
 }
 
 // element is the place of channel c of pixel i among n.

@@ -29,19 +29,41 @@ type imageRun struct {
 	visible, window  imagekernel.Rect
 	padded           bool
 	fill             [3]uint8
-	flip             bool
+	flip, flop       bool
+	// channels is that of the present image. planar says that the source is planes in one of the frames, which may be
+	// changed in place.
+	channels int
+	planar   bool
 
 	// element and table say how the target's elements follow from pixels.
 	element imagekernel.Element
 	table   imagekernel.Table
-	// frames are the images between two jobs, and a decoded PNG.
+	// tone is what the parts so far do to values as they are written, float whether they are numbers by then.
+	tone  tone
+	float bool
+	// pointwise says that there are no planes: the image is a tensor already.
+	pointwise bool
+	// erased are rectangles that are blanked in the output.
+	erased []erasure
+	// frames are the images between two jobs, and a decoded PNG. spare and aside hold images for operators.
 	frames [2][]byte
 	next   int
+	spare  []byte
+	aside  []byte
+	// bytes, counts and kernels are scratch memory of operators.
+	bytes   [256]uint8
+	counts  [256]uint32
+	kernels [2][]float32
+	warped  imagekernel.Warp
+	// row and part say what is being done, for Env.Drawn.
+	row  int
+	part part
 }
 
 // reset starts with row i of c.
 func (r *imageRun) reset(c *Column, i int) {
 	r.encoded, r.badSource = nil, false
+	r.tone, r.float, r.pointwise, r.erased, r.row = r.tone[:0], false, false, r.erased[:0], i
 	r.job = imagekernel.Job{}
 	switch c.Kind {
 	case KindBytes, KindText:
@@ -58,7 +80,35 @@ func (r *imageRun) reset(c *Column, i int) {
 // source starts from decoded pixels.
 func (r *imageRun) source(pix []byte, w, h, c int) {
 	r.job = imagekernel.Job{Pix: pix, W: w, H: h, C: c}
+	r.channels, r.planar = c, false
 	r.frame(w, h)
+}
+
+// use starts from p, which lies in one of the frames.
+func (r *imageRun) use(p imagekernel.Planes) {
+	r.source(p.Pix, p.W, p.H, p.C)
+	r.job.PlanarPix, r.planar = true, true
+}
+
+// planes is the present image as planes that may be changed in place.
+func (r *imageRun) planes() (imagekernel.Planes, error) {
+	if !r.untouched() {
+		if err := r.flush(); err != nil {
+			return imagekernel.Planes{}, err
+		}
+	}
+	return imagekernel.Planes{Pix: r.job.Pix, W: r.job.W, H: r.job.H, C: r.job.C}, nil
+}
+
+// untouched says whether the present image is just the planes of a frame.
+func (r *imageRun) untouched() bool {
+	whole := imagekernel.Rect{W: r.job.W, H: r.job.H}
+	return r.planar && !r.resized && !r.padded && !r.flip && !r.flop && r.window == whole
+}
+
+// blank is a frame for a w×h image, to be filled and then used.
+func (r *imageRun) blank(w, h int) imagekernel.Planes {
+	return imagekernel.Planes{Pix: r.buffer(w * h * r.channels), W: w, H: h, C: r.channels}
 }
 
 // frame sets the geometry to all of a w×h image.
@@ -66,7 +116,7 @@ func (r *imageRun) frame(w, h int) {
 	whole := imagekernel.Rect{W: w, H: h}
 	r.crop, r.visible, r.window = whole, whole, whole
 	r.resizeW, r.resizeH = w, h
-	r.resized, r.padded, r.flip, r.fill = false, false, false, [3]uint8{}
+	r.resized, r.padded, r.flip, r.flop, r.fill = false, false, false, false, [3]uint8{}
 }
 
 // size is the present width and height.
@@ -87,6 +137,9 @@ func (r *imageRun) cut(rect imagekernel.Rect, fill [3]uint8) error {
 	if r.flip {
 		rect.X = w - rect.X - rect.W
 	}
+	if r.flop {
+		rect.Y = h - rect.Y - rect.H
+	}
 	r.visible = r.visible.Intersect(r.window)
 	rect.X += r.window.X
 	rect.Y += r.window.Y
@@ -106,7 +159,7 @@ func (r *imageRun) resize(w, h int, filter imagekernel.Filter, order imagekernel
 	if ow, oh := r.size(); ow == w && oh == h {
 		return nil
 	}
-	if r.resized || r.padded || r.flip {
+	if r.resized || r.padded || r.flip || r.flop {
 		if err := r.flush(); err != nil {
 			return err
 		}
@@ -121,6 +174,9 @@ func (r *imageRun) resize(w, h int, filter imagekernel.Filter, order imagekernel
 
 // mirror flips the image left to right.
 func (r *imageRun) mirror() { r.flip = !r.flip }
+
+// upend flips the image top to bottom.
+func (r *imageRun) upend() { r.flop = !r.flop }
 
 // checkPixels bounds what an operator may make of an image: a thin one resized by its shorter side can become huge.
 func checkPixels(w, h int) error {
@@ -137,13 +193,12 @@ func checkPixels(w, h int) error {
 // flush runs the steps so far into memory and goes on from there.
 func (r *imageRun) flush() error {
 	w, h := r.size()
-	c := int(r.target.channels)
-	buf := r.buffer(w * h * c)
-	if err := r.run(buf, c, false, imagekernel.Uint8); err != nil {
+	p := r.blank(w, h)
+	if err := r.run(p.Pix, true, imagekernel.Uint8); err != nil {
 		r.badSource = true
 		return err
 	}
-	r.source(buf, w, h, c)
+	r.use(p)
 	return nil
 }
 
@@ -159,13 +214,19 @@ func (r *imageRun) buffer(n int) []byte {
 
 // write runs the steps into dst, a row of the target type.
 func (r *imageRun) write(dst []byte) error {
-	return r.run(dst, int(r.target.channels), r.target.planar, r.element)
+	if r.target.planar && r.element == imagekernel.Uint8 && r.untouched() {
+		copy(dst, r.job.Pix)
+	} else if err := r.run(dst, r.target.planar, r.element); err != nil {
+		return err
+	}
+	r.erase(dst)
+	return nil
 }
 
-func (r *imageRun) run(dst []byte, channels int, planar bool, element imagekernel.Element) error {
+func (r *imageRun) run(dst []byte, planar bool, element imagekernel.Element) error {
 	j := &r.job
 	j.Crop, j.ResizeW, j.ResizeH = r.crop, r.resizeW, r.resizeH
-	j.Visible, j.Window, j.Fill, j.Flip = r.visible, r.window, r.fill, r.flip
+	j.Visible, j.Window, j.Fill, j.Flip, j.Flop = r.visible, r.window, r.fill, r.flip, r.flop
 	if !r.resized {
 		// Without a resize the crop is the window itself, so that nothing else is read.
 		j.Visible = r.visible.Intersect(r.window)
@@ -176,7 +237,7 @@ func (r *imageRun) run(dst []byte, channels int, planar bool, element imagekerne
 			j.Visible.X, j.Visible.Y = 0, 0
 		}
 	}
-	j.Channels, j.Planar, j.Element, j.Dst = channels, planar, element, dst
+	j.Channels, j.Planar, j.Element, j.Dst = r.channels, planar, element, dst
 	j.Table = nil
 	if element != imagekernel.Uint8 {
 		j.Table = &r.table

@@ -112,6 +112,16 @@ var (
 	tensor   = step{"to_tensor", nil}
 	chw      = step{"to_tensor", map[string]any{"dtype": "uint8"}}
 	half     = step{"to_tensor", map[string]any{"layout": "HWC", "dtype": "float16"}}
+	flop     = step{"random_vertical_flip", nil}
+	bordered = step{"pad", map[string]any{"padding": []any{3, 5}, "padding_mode": "symmetric"}}
+	shaken   = step{"color_jitter", map[string]any{"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}}
+	blur     = step{"gaussian_blur", map[string]any{"kernel_size": 7}}
+	auto     = step{"rand_augment", nil}
+	mixedUp  = step{"aug_mix", nil}
+	turned   = step{"random_rotation", map[string]any{"degrees": 30, "expand": true, "interpolation": "bilinear"}}
+	moved    = step{"random_affine", map[string]any{"degrees": 10, "shear": 5}}
+	toGray   = step{"grayscale", nil}
+	erased   = step{"random_erasing", map[string]any{"value": "random", "p": 0.9}}
 	bf16     = step{"to_tensor", map[string]any{"dtype": "bfloat16"}}
 )
 
@@ -133,6 +143,11 @@ func TestFusedEqualsUnfused(t *testing.T) {
 		"decode":       {upright, flip},
 		"chw normal":   {decode, center, chw, norm},
 		"crop, center": {gray, rrc, wide, rrcOld},
+		"jitter":       {decode, rrc, flip, shaken, chw},
+		"upended":      {upright, flop, padded, flop, flip, bordered, flop, center},
+		"strong":       {upright, rrc, flip, auto, blur, tensor, norm, erased, bf16},
+		"warped":       {decode, turned, thumb, moved, shaken, mixedUp, toGray, center, normGray},
+		"erased":       {gray, center, erased, flop, chw, erased, normGray, erased, half},
 	}
 	for name, steps := range recipes {
 		t.Run(name, func(t *testing.T) {
@@ -298,19 +313,24 @@ func TestAllocationsDoNotGrowWithRows(t *testing.T) {
 		return // image/jpeg allocates for every image.
 	}
 	_, files := readable(t)
-	count := func(rows int) float64 {
-		ops := Fuse(chain(t, decode, rrc, flip, chw))
-		b := encoded(slices.Repeat([][]byte{files[0]}, rows)...)
-		env := &Env{}
-		emit := func(*Batch) error { return nil }
-		return testing.AllocsPerRun(20, func() {
-			if err := ops[0].Apply(t.Context(), env, b, emit); err != nil {
-				t.Fatal(err)
-			}
-		})
+	for _, steps := range [][]step{{decode, rrc, flip, chw}, {decode, rrc, flip, shaken, auto, mixedUp, blur, tensor, norm, erased}} {
+		few, many := countObjects(t, files[0], 1, steps), countObjects(t, files[0], 101, steps)
+		if many-few >= 10 {
+			t.Errorf("%d steps: %v objects for 1 image, %v for 101", len(steps), few, many)
+		}
 	}
-	few, many := count(1), count(101)
-	if many-few >= 10 {
-		t.Errorf("%v objects for 1 image, %v for 101", few, many)
-	}
+}
+
+// countObjects is how many heap objects a batch of the same file takes.
+func countObjects(t *testing.T, file []byte, rows int, steps []step) float64 {
+	t.Helper()
+	ops := Fuse(chain(t, steps...))
+	b := encoded(slices.Repeat([][]byte{file}, rows)...)
+	env := &Env{}
+	emit := func(*Batch) error { return nil }
+	return testing.AllocsPerRun(20, func() {
+		if err := ops[0].Apply(t.Context(), env, b, emit); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

@@ -126,14 +126,19 @@ func (p *normalize) output(field string, in imageType) (imageType, error) {
 	return in, nil
 }
 
-// apply has no step to take: values are changed as they are written (toneOf).
-func (p *normalize) apply(*imageRun) error { return nil }
+// apply only notes itself: values are changed as they are written (toneOf).
+func (p *normalize) apply(r *imageRun) error {
+	r.tone, r.float = append(r.tone, p), true
+	return nil
+}
 
 // toTensor brings images to a layout and element type: torchvision's ToTensor, and PILToTensor with dtype uint8.
 type toTensor struct {
 	place
 	planar bool
 	dtype  DType
+	// keepLayout is torchvision's ConvertImageDtype: planar means nothing.
+	keepLayout bool
 }
 
 func buildToTensor(index int, a *args) (Operator, error) {
@@ -150,6 +155,20 @@ func buildToTensor(index int, a *args) (Operator, error) {
 	return newImageOp(field, &toTensor{place: a.place(index), planar: layout == "CHW", dtype: d}), nil
 }
 
+// buildConvertImageDtype makes torchvision's ConvertImageDtype, for the types that it can reach without loss of range.
+func buildConvertImageDtype(index int, a *args) (Operator, error) {
+	field := a.field("field")
+	dtype := a.text("dtype", "float32", "uint8", "float32", "bfloat16", "float16")
+	if err := a.done(); err != nil {
+		return nil, err
+	}
+	d, err := ParseDType(dtype)
+	if err != nil {
+		return nil, err
+	}
+	return newImageOp(field, &toTensor{place: a.place(index), dtype: d, keepLayout: true}), nil
+}
+
 func (p *toTensor) output(field string, in imageType) (imageType, error) {
 	if in.encoded {
 		return imageType{}, in.needRaw(p.name, field)
@@ -163,9 +182,15 @@ func (p *toTensor) output(field string, in imageType) (imageType, error) {
 	if in.dtype == DTypeFloat32 && p.dtype == DTypeUint8 {
 		return imageType{}, errkind.Errorf(errkind.Invalid, "%s: field %q is float32 and can't become uint8 again", p.name, field)
 	}
-	in.planar, in.dtype = p.planar, p.dtype
+	in.dtype = p.dtype
+	if !p.keepLayout {
+		in.planar = p.planar
+	}
 	return in, nil
 }
 
 // apply has no step to take: layout and type are those of the target.
-func (p *toTensor) apply(*imageRun) error { return nil }
+func (p *toTensor) apply(r *imageRun) error {
+	r.float = r.float || p.dtype != DTypeUint8
+	return nil
+}

@@ -16,6 +16,8 @@ type Env struct {
 	// Alloc returns n zeroed or dirty bytes aligned to 64. The bytes belong to the batch that the operator emits.
 	// Nil means the Go heap.
 	Alloc func(n int) []byte
+	// Drawn, if set, is told what a random operator drew for a row, as a JSON object in torchvision's terms.
+	Drawn func(row int, operator, values string)
 }
 
 // Info describes an operator with all defaults filled in. It is what a plan digest is made of.

@@ -58,6 +58,8 @@ static void mr_emit(const struct mr_job *job, const uint32_t *table, uint8_t *ds
 {
 	int n = job->vis_w;
 	y += job->vis_y;
+	if (job->flop)
+		y = job->out_h - 1 - y;
 	int done = 0;
 	int from = job->flip ? job->out_w - job->vis_x - n : job->vis_x;
 #if defined(__x86_64__)

@@ -3,7 +3,7 @@
 package imagekernel
 
 /*
-#cgo CFLAGS: -Wall -Wextra
+#cgo CFLAGS: -std=c11 -O3 -Wall -Wextra
 #cgo LDFLAGS: -ljpeg
 #cgo noescape mr_run
 #cgo nocallback mr_run
@@ -64,6 +64,7 @@ func (e *engine) run(k *Kernel, job *Job, visible Rect) error {
 		j.width, j.height, j.channels = C.int32_t(job.Header.W), C.int32_t(job.Header.H), 0
 		src = job.JPEG
 	}
+	j.planes = truth(job.PlanarPix)
 	j.orientation, j.gray, j.ended = C.int32_t(job.orientation()), truth(job.Gray), truth(job.Header.Ended)
 	j.crop_x, j.crop_y, j.crop_w, j.crop_h = C.int32_t(job.Crop.X), C.int32_t(job.Crop.Y), C.int32_t(job.Crop.W), C.int32_t(job.Crop.H)
 	j.vis_w, j.vis_h = C.int32_t(visible.W), C.int32_t(visible.H)
@@ -72,7 +73,8 @@ func (e *engine) run(k *Kernel, job *Job, visible Rect) error {
 	j.vertical_first = truth(job.verticalFirst())
 	j.out_w, j.out_h = C.int32_t(job.Window.W), C.int32_t(job.Window.H)
 	j.vis_x, j.vis_y = C.int32_t(visible.X-job.Window.X), C.int32_t(visible.Y-job.Window.Y)
-	j.flip, j.out_channels, j.planar, j.element = truth(job.Flip), C.int32_t(job.Channels), truth(job.Planar), C.int32_t(job.Element)
+	j.flip, j.flop = truth(job.Flip), truth(job.Flop)
+	j.out_channels, j.planar, j.element = C.int32_t(job.Channels), truth(job.Planar), C.int32_t(job.Element)
 	for c, v := range job.Fill {
 		j.fill[c] = C.uint8_t(v)
 	}

@@ -136,6 +136,7 @@ static void turn(struct run *r)
 	s->w = w;
 	s->h = h;
 	job->channels = 4;
+	job->planes = 0;
 	job->width = w;
 	job->height = h;
 	job->gray = 0;

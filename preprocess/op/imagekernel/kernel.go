@@ -80,9 +80,11 @@ type Job struct {
 	// image unless Orient is set.
 	JPEG   []byte
 	Header Header
-	// Pix is H rows of W pixels of C (1, 3 or 4) bytes; the fourth byte is ignored.
-	Pix     []byte
-	W, H, C int
+	// Pix is H rows of W pixels of C (1, 3 or 4) bytes; the fourth byte is ignored. With PlanarPix it is C (1 or 3)
+	// planes instead.
+	Pix       []byte
+	W, H, C   int
+	PlanarPix bool
 	// Orient turns the source upright by its EXIF orientation (Header.Orientation) before all else.
 	Orient bool
 	// Gray takes the source's ITU-R 601 luma, as Pillow's convert("L") does.
@@ -99,8 +101,8 @@ type Job struct {
 	// Visible is the part of the resized image that is shown; all else in Window is Fill.
 	Visible Rect
 	Fill    [3]uint8
-	// Flip mirrors the window left to right.
-	Flip bool
+	// Flip mirrors the window left to right, Flop top to bottom.
+	Flip, Flop bool
 
 	// Channels is 1 (the first channel) or 3.
 	Channels int
@@ -136,6 +138,9 @@ type Kernel struct {
 	xTaps  taps
 	yTaps  taps
 	engine engine
+	// row, sums and offsets are scratch memory of Blur, Mix and Warp.
+	row, sums []float32
+	offsets   []int32
 }
 
 // New is a Kernel with these limits. Close frees its memory.
@@ -165,7 +170,7 @@ func (k *Kernel) prepare(job *Job) (Rect, error) {
 	w, h := job.W, job.H
 	if job.JPEG != nil {
 		w, h = job.Header.W, job.Header.H
-	} else if job.C != 1 && job.C != 3 && job.C != 4 || len(job.Pix) != w*h*job.C {
+	} else if job.C != 1 && job.C != 3 && (job.C != 4 || job.PlanarPix) || len(job.Pix) != w*h*job.C {
 		return Rect{}, errkind.Errorf(errkind.Internal, "image kernel: %d bytes for %dx%d pixels of %d", len(job.Pix), w, h, job.C)
 	}
 	if job.orientation() >= 5 {

@@ -25,8 +25,8 @@ struct mr_scratch {
 
 // One image's job. No pointers, so that Go may keep it in its own memory.
 struct mr_job {
-	// The stored image. channels is 0 for a JPEG, else the bytes per pixel: 1, 3 or 4.
-	int32_t width, height, channels;
+	// The stored image. channels is 0 for a JPEG, else the bytes per pixel: 1, 3 or 4, planes if planes is set.
+	int32_t width, height, channels, planes;
 	// EXIF orientation to undo, 1 to 8; whether to take the luma; whether the file has its end marker.
 	int32_t orientation, gray, ended;
 	// The part of the upright image that is resized.
@@ -39,7 +39,7 @@ struct mr_job {
 	int32_t vertical_first;
 	// The window that is written, and where the visible part lies in it before the flip.
 	int32_t out_w, out_h, vis_x, vis_y;
-	int32_t flip, out_channels, planar, element;
+	int32_t flip, flop, out_channels, planar, element;
 	uint8_t fill[4];
 	int32_t avx2;
 	int32_t max_scans;

@@ -16,6 +16,7 @@ import (
 func anyJob(t *rapid.T) *Job {
 	size := rapid.IntRange(1, 40)
 	j := &Job{W: size.Draw(t, "w"), H: size.Draw(t, "h"), C: rapid.SampledFrom([]int{1, 3, 4}).Draw(t, "c")}
+	j.PlanarPix = j.C != 4 && rapid.Bool().Draw(t, "planes")
 	j.Pix = make([]byte, j.W*j.H*j.C)
 	noise := rapid.Uint64().Draw(t, "noise")
 	for i := range j.Pix {
@@ -23,6 +24,7 @@ func anyJob(t *rapid.T) *Job {
 		j.Pix[i] = byte(noise >> 56)
 	}
 	j.Orient, j.Gray, j.Flip = rapid.Bool().Draw(t, "orient"), rapid.Bool().Draw(t, "gray"), rapid.Bool().Draw(t, "flip")
+	j.Flop = rapid.Bool().Draw(t, "flop")
 	j.Header.Orientation = rapid.IntRange(1, 8).Draw(t, "orientation")
 	w, h := j.W, j.H
 	if j.orientation() >= 5 {

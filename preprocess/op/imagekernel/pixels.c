@@ -2,6 +2,11 @@
 
 #include "pixels.h"
 
+// -std=c11 keeps gcc from fusing a multiplication and an addition; clang needs to be told.
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#endif
+
 #include <string.h>
 
 #include "pixels_avx2.h"

@@ -14,6 +14,19 @@ func (f frame) row(y int) []byte { return f.pix[y*f.w*4 : (y+1)*f.w*4] }
 
 func newFrame(w, h int) frame { return frame{w: w, h: h, pix: make([]byte, w*h*4)} }
 
+// join is the part r of an image of three planes, as 4-byte pixels.
+func join(pix []byte, w, h int, r Rect) frame {
+	f := newFrame(r.W, r.H)
+	n := w * h
+	for y := range r.H {
+		at, out := (y+r.Y)*w+r.X, f.row(y)
+		for x := range r.W {
+			put(out[4*x:], pix[at+x], pix[n+at+x], pix[2*n+at+x])
+		}
+	}
+	return f
+}
+
 // expand is the part r of an image of c bytes a pixel, as 4-byte pixels.
 func expand(pix []byte, w, c int, r Rect) frame {
 	f := newFrame(r.W, r.H)
@@ -149,14 +162,17 @@ func (job *Job) emit(rows frame, visible Rect) {
 			if vx >= 0 && vy >= 0 && vx < visible.W && vy < visible.H {
 				pixel = [3]uint8(rows.row(vy)[4*vx:])
 			}
-			at := x
+			at, row := x, y
 			if job.Flip {
 				at = window.W - 1 - x
 			}
+			if job.Flop {
+				row = window.H - 1 - y
+			}
 			for c := range job.Channels {
-				i := (y*window.W+at)*job.Channels + c
+				i := (row*window.W+at)*job.Channels + c
 				if job.Planar {
-					i = (c*window.H+y)*window.W + at
+					i = (c*window.H+row)*window.W + at
 				}
 				job.put(i, c, pixel[c])
 			}
@@ -181,7 +197,14 @@ func (k *Kernel) runPixels(job *Job, pix []byte, w, h, c int, visible Rect) {
 	xFrom, xTo := k.xTaps.rebase()
 	yFrom, yTo := k.yTaps.rebase()
 	read := Rect{X: job.Crop.X + int(xFrom), Y: job.Crop.Y + int(yFrom), W: int(xTo - xFrom), H: int(yTo - yFrom)}
-	crop := expand(pix, w, c, storedRect(orientation, read, w, h)).upright(orientation)
+	stored := storedRect(orientation, read, w, h)
+	var crop frame
+	if job.PlanarPix && c == 3 {
+		crop = join(pix, w, h, stored)
+	} else {
+		crop = expand(pix, w, c, stored)
+	}
+	crop = crop.upright(orientation)
 	if job.Gray {
 		crop.toGray()
 	}

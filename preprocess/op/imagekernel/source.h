@@ -221,6 +221,18 @@ static void mr_expand_row(uint8_t *out, const uint8_t *in, int n, int channels)
 	}
 }
 
+static void mr_join_row(uint8_t *out, const uint8_t *in, size_t plane, int n)
+{
+	const uint8_t *r = in, *g = in + plane, *b = in + 2 * plane;
+	for (int i = 0; i < n; i++) {
+		uint32_t v = 0xFF000000u | (uint32_t)b[i] << 16 | (uint32_t)g[i] << 8 | r[i];
+		out[4 * i] = (uint8_t)v;
+		out[4 * i + 1] = (uint8_t)(v >> 8);
+		out[4 * i + 2] = (uint8_t)(v >> 16);
+		out[4 * i + 3] = (uint8_t)(v >> 24);
+	}
+}
+
 // mr_next_row reads the next row into buf and returns where its first pixel is.
 static uint8_t *mr_next_row(struct mr_source *s, uint8_t *buf)
 {
@@ -231,8 +243,11 @@ static uint8_t *mr_next_row(struct mr_source *s, uint8_t *buf)
 			mr_cmyk_row(buf, s->w);
 	} else {
 		int channels = s->job->channels;
-		size_t at = ((size_t)(s->y + s->next) * s->job->width + s->x) * channels;
-		mr_expand_row(buf, s->pixels + at, s->w, channels);
+		size_t at = (size_t)(s->y + s->next) * s->job->width + s->x;
+		if (s->job->planes && channels == 3)
+			mr_join_row(buf, s->pixels + at, (size_t)s->job->width * s->job->height, s->w);
+		else
+			mr_expand_row(buf, s->pixels + at * channels, s->w, channels);
 		s->next++;
 	}
 	if (s->job->gray)
