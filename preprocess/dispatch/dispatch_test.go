@@ -46,7 +46,7 @@ func TestAnEpochIsPlacedSealedAndFreed(t *testing.T) {
 		t.Errorf("epoch ended as %v", e)
 	}
 	// The next epoch is made ahead; consuming the first frees its eight partitions.
-	h.send(stream, consumed(0, f.generation, 0, 4))
+	h.send(stream, consumed(0, f.generation, 4))
 	collect(t, stream, &f, epochEnds(2))
 	waitFor(t, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.freed == 8 })
 }
@@ -90,7 +90,7 @@ func TestASidecarThatComesBackIsToldWhatIsLive(t *testing.T) {
 	h.send(first, seek(0, position(0, 0)))
 	var f feed
 	collect(t, first, &f, epochEnds(1))
-	h.send(first, consumed(0, f.generation, 0, 2))
+	h.send(first, consumed(0, f.generation, 2))
 	if err := first.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
@@ -119,8 +119,8 @@ func TestARankMayComeBackToWhereASlowerOneIs(t *testing.T) {
 	var fa, fb feed
 	collect(t, a, &fa, epochEnds(1))
 	collect(t, b, &fb, epochEnds(1))
-	h.send(a, consumed(0, fa.generation, 0, 4))
-	h.send(b, consumed(1, fb.generation, 0, 2))
+	h.send(a, consumed(0, fa.generation, 4))
+	h.send(b, consumed(1, fb.generation, 2))
 	waitFor(t, func() bool {
 		ranks := h.d.Status().GetJobs()[0].GetRanks()
 		return ranks[0].GetStep() == 4 && ranks[1].GetStep() == 2

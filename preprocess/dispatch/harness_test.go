@@ -144,9 +144,9 @@ func seek(rank int, p *feedv1.Position) *feedv1.AttachRequest {
 	return &feedv1.AttachRequest{Message: &feedv1.AttachRequest_Seek{Seek: &feedv1.Seek{Rank: uint32(rank), Position: p}}}
 }
 
-func consumed(rank int, generation, epoch uint64, step int64) *feedv1.AttachRequest {
+func consumed(rank int, generation uint64, step int64) *feedv1.AttachRequest {
 	return &feedv1.AttachRequest{Message: &feedv1.AttachRequest_Consumed{
-		Consumed: &feedv1.Consumed{Rank: uint32(rank), Generation: generation, Epoch: epoch, Step: step},
+		Consumed: &feedv1.Consumed{Rank: uint32(rank), Generation: generation, Step: step},
 	}}
 }
 

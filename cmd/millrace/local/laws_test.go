@@ -18,22 +18,22 @@ import (
 type clientConn = grpc.ClientConn
 
 // want is what rank gets of epochs [0, epochs), from the order alone: the reference that no run has touched.
-func (j job) want(t testing.TB, rank int, epochs uint64) []batch {
-	t.Helper()
+func (j job) want(tb testing.TB, rank int, epochs uint64) []batch {
+	tb.Helper()
 	shuffle, err := order.ParseShuffle(j.shuffle)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	tail, err := order.ParseTail(j.tail)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	layout, err := order.Plan(order.Sizing{
 		Shuffle: shuffle, NumSamples: int64(j.samples), TotalBytes: 1, PartitionSamples: j.partition,
 		BlockSamples: j.block, WindowBlocks: j.window, Lanes: j.lanes,
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	all := datasettest.Samples(j.samples)
 	dealt := order.Batching{GlobalBatch: j.batch, Tail: tail}
@@ -117,14 +117,11 @@ func (j job) redealt(t *rapid.T) job {
 	return n
 }
 
-// bubble runs a check in a bubble of its own: time passes only when all goroutines wait.
-func bubble(t *testing.T, check func(*testing.T)) { synctest.Test(t, check) }
-
 func TestEveryRankGetsItsRowsOfEveryStep(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		j := drawJob(rt)
 		src := newSource(t, j.samples, j.perShard)
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			r := start(t, src, j)
 			defer r.stop()
 			seen, _ := r.read("", 2, 0)
@@ -199,7 +196,7 @@ func TestStoppingAtAnyStepAndResumingElsewhereContinuesTheStream(t *testing.T) {
 			}
 			legs, limits = append(legs, leg), append(limits, limit)
 		}
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			got, state := map[[2]uint64][]row{}, ""
 			for i, leg := range legs {
 				r := start(t, src, leg)
@@ -230,7 +227,7 @@ func TestStoppingAtEveryStepOfThreeEpochs(t *testing.T) {
 	const epochs = 3
 	whole := flatten([][]batch{j.want(t, 0, epochs), j.want(t, 1, epochs)})
 	for stop := 1; stop <= len(whole); stop++ {
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			first := start(t, src, j)
 			before, state := first.read("", epochs, stop)
 			first.stop()
@@ -267,7 +264,7 @@ func TestJobsThatOnceFailed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			src := newSource(t, j.samples, j.perShard)
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := start(t, src, j)
 				defer r.stop()
 				seen, _ := r.read("", 3, 0)

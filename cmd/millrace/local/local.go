@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/internal/service"
 	"github.com/millrace/millrace/preprocess/dispatch"
 	"github.com/millrace/millrace/preprocess/partition"
 	"github.com/millrace/millrace/preprocess/worker"
@@ -22,9 +21,6 @@ import (
 
 // memoryBuffer is the size of an in-memory connection, bytes. Only metadata passes.
 const memoryBuffer = 256 << 10
-
-// stopGrace is how long each part may take to stop.
-const stopGrace = time.Second
 
 // Config is what Local runs. Resolver, Cache and Logger of Dispatch serve the workers too.
 type Config struct {
@@ -129,30 +125,4 @@ func (l *Local) Collectors() []prometheus.Collector {
 		all = append(all, l.workers[0].Collectors()...)
 	}
 	return all
-}
-
-// Run serves until ctx ends or a part fails. Trainers are told first, then workers, then the dispatcher stops.
-func (l *Local) Run(ctx context.Context) error {
-	outer := service.NewGroup(ctx)
-	core := service.NewGroup(context.WithoutCancel(ctx)) // outlives those who depend on it
-	server := grpc.NewServer(service.ServerOptions()...)
-	l.dispatcher.Register(server)
-	core.Go(l.dispatcher.Run)
-	core.Go(func(ctx context.Context) error { return service.ServeGRPC(ctx, server, l.inner) })
-	for _, w := range l.workers {
-		outer.Go(w.Run)
-	}
-	outer.Go(l.sidecar.Run)
-	err := outer.Wait(2 * stopGrace)
-	core.Stop()
-	_ = l.control.Close()
-	if coreErr := core.Wait(stopGrace); err == nil {
-		err = coreErr
-	}
-	for _, p := range l.pools {
-		if poolErr := p.Close(); err == nil {
-			err = poolErr
-		}
-	}
-	return err
 }

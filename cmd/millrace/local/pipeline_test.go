@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
@@ -106,9 +107,9 @@ type run struct {
 }
 
 // start runs dispatcher, workers and sidecar over the source.
-func start(t testing.TB, src *source, j job) *run {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+func start(tb testing.TB, src *source, j job) *run {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(tb.Context())
 	var opened sync.Mutex
 	resolver := store.NewResolver(map[string]store.OpenFunc{"mem": func(context.Context, string) (store.Bucket, error) {
 		opened.Lock()
@@ -126,24 +127,24 @@ func start(t testing.TB, src *source, j job) *run {
 		Dispatch: dispatch.Config{Version: "test", Resolver: resolver, Cache: src.cache, Logger: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()
 	conn, err := l.Dial(client.DialOptions()...)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	patience, hurry := context.WithTimeout(ctx, 10*time.Minute) // of a clock that only moves while all wait
-	return &run{t: t, ctx: patience, job: j, l: l, conn: conn, stop: func() {
+	return &run{t: tb, ctx: patience, job: j, l: l, conn: conn, stop: func() {
 		hurry()
 		_ = conn.Close()
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("pipeline ended with %v", err)
+			tb.Errorf("pipeline ended with %v", err)
 		}
 		if err := resolver.Close(); err != nil {
-			t.Errorf("closing the store: %v", err)
+			tb.Errorf("closing the store: %v", err)
 		}
 	}}
 }
@@ -195,7 +196,7 @@ func (r *run) read(cursor string, epochs uint64, limit int) (seen [][]batch, sta
 }
 
 // errEnough stops a stream when a rank has what it wants.
-var errEnough = fmt.Errorf("enough")
+var errEnough = errors.New("enough")
 
 func (r *run) readRank(rank int, cursor string, epochs uint64, limit int) (seen []batch, state string, err error) {
 	s, err := r.open(rank, cursor)
@@ -221,7 +222,7 @@ func (r *run) readRank(rank int, cursor string, epochs uint64, limit int) (seen 
 			}
 			return nil
 		})
-		if err == errEnough {
+		if errors.Is(err, errEnough) {
 			return seen, state, nil
 		}
 		if err != nil {
@@ -242,14 +243,14 @@ func (r *run) dawdle(rank int, m client.Meta) {
 	}
 }
 
-func readBatch(t testing.TB, b client.Batch) batch {
-	t.Helper()
+func readBatch(tb testing.TB, b client.Batch) batch {
+	tb.Helper()
 	out := batch{Epoch: b.Meta.Epoch, Step: b.Meta.Step, Part: b.Meta.Part, Last: b.Meta.Last}
 	schema, rec := b.Record.Schema(), b.Record
 	column := func(name string) any {
 		i := schema.FieldIndices(name)
 		if len(i) != 1 {
-			t.Fatalf("batch has %d columns %s", len(i), name)
+			tb.Fatalf("batch has %d columns %s", len(i), name)
 		}
 		return rec.Column(i[0])
 	}
@@ -260,7 +261,7 @@ func readBatch(t testing.TB, b client.Batch) batch {
 	samples, _ := column("__sample__").(*array.Int64)
 	valid, _ := column("__valid__").(*array.Boolean)
 	if images == nil || labels == nil || captions == nil || keys == nil || samples == nil || valid == nil {
-		t.Fatalf("a column has another type in %s", schema)
+		tb.Fatalf("a column has another type in %s", schema)
 	}
 	for i := range int(rec.NumRows()) {
 		h := fnv.New64a()

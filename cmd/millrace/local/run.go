@@ -1,0 +1,39 @@
+package local
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/millrace/millrace/internal/service"
+)
+
+// stopGrace is how long each part may take to stop.
+const stopGrace = time.Second
+
+// Run serves until ctx ends or a part fails. Trainers are told first, then workers, then the dispatcher stops.
+func (l *Local) Run(ctx context.Context) error {
+	outer := service.NewGroup(ctx)
+	core := service.NewGroup(context.WithoutCancel(ctx)) // outlives those who depend on it
+	server := grpc.NewServer(service.ServerOptions()...)
+	l.dispatcher.Register(server)
+	core.Go(l.dispatcher.Run)
+	core.Go(func(ctx context.Context) error { return service.ServeGRPC(ctx, server, l.inner) })
+	for _, w := range l.workers {
+		outer.Go(w.Run)
+	}
+	outer.Go(l.sidecar.Run)
+	err := outer.Wait(2 * stopGrace)
+	core.Stop()
+	_ = l.control.Close()
+	if coreErr := core.Wait(stopGrace); err == nil {
+		err = coreErr
+	}
+	for _, p := range l.pools {
+		if poolErr := p.Close(); err == nil {
+			err = poolErr
+		}
+	}
+	return err
+}

@@ -1,0 +1,68 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/millrace/millrace/preprocess/lineage"
+)
+
+// Live is everything that is placed and not freed, and every sealed batch that is not consumed: what a sidecar that
+// joins late must be told.
+func (l *Ledger) Live() Effects {
+	eff := Effects{Sealed: slices.Clone(l.sealed)}
+	for _, e := range l.epochs {
+		for _, p := range sortedKeys(e.sources) {
+			s := e.sources[p]
+			for i := s.freed; i < s.placed; i++ {
+				eff.Placed = append(eff.Placed, Placement{Output: *s.outputs[i], FirstRow: s.rowOf(i)})
+			}
+		}
+		if e.ended {
+			eff.Ended = append(eff.Ended, EpochEnd{Epoch: e.number, Rows: e.rows, Steps: e.batching.NumSteps(e.rows)})
+		}
+	}
+	return eff
+}
+
+// Awaited is the source partition that the next global batch waits for.
+func (l *Ledger) Awaited() lineage.ID {
+	for _, e := range l.epochs {
+		if !e.ended {
+			return lineage.SourceID(e.number, uint64(e.next)) //nolint:gosec // Never negative.
+		}
+	}
+	if n := len(l.epochs); n > 0 {
+		return lineage.SourceID(l.epochs[n-1].number+1, 0)
+	}
+	return lineage.SourceID(l.cfg.Start.Epoch, uint64(l.cfg.Start.Partition)) //nolint:gosec // Never negative.
+}
+
+// HeldBytes is the size of all outputs that are recorded and not freed.
+func (l *Ledger) HeldBytes() int64 {
+	var total int64
+	for _, e := range l.epochs {
+		for _, s := range e.sources {
+			for _, o := range s.outputs[s.freed:] {
+				total += o.Bytes
+			}
+		}
+	}
+	return total
+}
+
+// Find is the position of a sealed batch's beginning or end, if the ledger remembers it.
+func (l *Ledger) Find(number uint64, step, row int64) (Position, bool) {
+	same := func(p Position) bool { return p.Epoch == number && p.Step == step && p.Row == row }
+	for _, s := range l.sealed {
+		if same(s.Begin) {
+			return s.Begin, true
+		}
+		if same(s.End) {
+			return s.End, true
+		}
+	}
+	if same(l.cfg.Start) {
+		return l.cfg.Start, true
+	}
+	return Position{}, false
+}
