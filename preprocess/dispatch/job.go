@@ -214,7 +214,9 @@ func (j *job) decide() {
 	}
 	j.apply(exec.Tick{Now: j.d.now()})
 	j.offer()
-	j.apply(exec.Needed{ID: j.ledger.Awaited()})
+	if j.starving() {
+		j.apply(exec.Needed{ID: j.ledger.Awaited()})
+	}
 	runs, frees := map[string][]*workerv1.SourceTask{}, map[string][]*workerv1.PartitionID{}
 	for _, decision := range j.core.Decide(nil) {
 		switch d := decision.(type) {
@@ -241,11 +243,15 @@ func (j *job) decide() {
 	j.wakeAt()
 }
 
+// starving says that the ranks will wait unless the awaited source partition is made: besides the batch that they may be
+// at, none is sealed. Only then may budgets be passed; with more in hand, ranks that take their time are no reason to.
+func (j *job) starving() bool { return j.ledger.NumSealed() <= 1 }
+
 // tellNeeded tells the worker that makes the awaited source partition, once.
 func (j *job) tellNeeded() {
 	id := j.ledger.Awaited()
 	t, running := j.tasks[id]
-	if !running || t.told {
+	if !running || t.told || !j.starving() {
 		return
 	}
 	t.told = true

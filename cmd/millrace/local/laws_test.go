@@ -1,16 +1,19 @@
 package local_test
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"strconv"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"pgregory.net/rapid"
 
+	"github.com/millrace/millrace/feed/client"
 	"github.com/millrace/millrace/loader/dataset/datasettest"
 	"github.com/millrace/millrace/loader/order"
 )
@@ -276,4 +279,39 @@ func TestJobsThatOnceFailed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Ranks that take nothing must not make workers hold more than their budgets, but for what the next batch needs.
+func TestASlowTrainerDoesNotFillMemory(t *testing.T) {
+	j := job{
+		samples: 90, perShard: 40, partition: 3, block: 3, window: 2, lanes: 1, shuffle: "block", tail: "pad", seed: 3, batch: 6,
+		world: 1, accumulation: 1, workers: 1, prefetch: 2, budget: 32 << 10,
+	}
+	src := newSource(t, j.samples, j.perShard)
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, src, j)
+		defer r.stop()
+		s, err := r.open(0, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		batches := 0
+		err = s.Read(r.ctx, s.Info.Start, func(client.Batch) error {
+			_ = sleep(r.ctx, 20*time.Second)
+			held := r.l.Dispatcher().Status().GetWorkers()[0].GetHeldBytes()
+			if largest := j.budget + 2*6*3100; held > largest || held == 0 {
+				t.Errorf("after batch %d the worker holds %d bytes; at most %d are allowed", batches, held, largest)
+			}
+			if batches++; batches == 10 {
+				return errEnough
+			}
+			return nil
+		})
+		if !errors.Is(err, errEnough) {
+			t.Fatal(err)
+		}
+		if err := s.Close(r.ctx); err != nil {
+			t.Error(err)
+		}
+	})
 }

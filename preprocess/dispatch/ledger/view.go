@@ -37,6 +37,9 @@ func (l *Ledger) Awaited() lineage.ID {
 	return lineage.SourceID(l.cfg.Start.Epoch, uint64(l.cfg.Start.Partition)) //nolint:gosec // Never negative.
 }
 
+// NumSealed is the number of sealed batches that are not consumed by every rank.
+func (l *Ledger) NumSealed() int { return len(l.sealed) }
+
 // HeldBytes is the size of all outputs that are recorded and not freed.
 func (l *Ledger) HeldBytes() int64 {
 	var total int64
