@@ -9,6 +9,9 @@ import (
 type decodeImage struct {
 	place
 	gray, orient bool
+	// fast decodes a JPEG at 1/2, 1/4 or 1/8 of its size as long as what is resized next, in the same fused operator, stays
+	// at least as large as what it is resized to.
+	fast bool
 }
 
 // place is the part of every part that says where it stands and how it is described.
@@ -25,10 +28,11 @@ func buildDecodeImage(index int, a *args) (Operator, error) {
 	field := a.field("field")
 	gray := a.text("mode", "rgb", "rgb", "l") == "l"
 	orient := a.text("exif", "apply", "apply", "ignore") == "apply"
+	fast := a.text("decode", "exact", "exact", "fast") == "fast"
 	if err := a.done(); err != nil {
 		return nil, err
 	}
-	return newImageOp(field, &decodeImage{place: a.place(index), gray: gray, orient: orient}), nil
+	return newImageOp(field, &decodeImage{place: a.place(index), gray: gray, orient: orient, fast: fast}), nil
 }
 
 func (a *args) place(index int) place { return place{name: a.operator, at: index, params: a.canon} }
@@ -60,7 +64,7 @@ func (p *decodeImage) apply(r *imageRun) error {
 		r.frames[r.next] = pix
 		r.job.Pix, r.job.W, r.job.H, r.job.C = pix, header.W, header.H, 4
 	} else {
-		r.job.JPEG = data
+		r.job.JPEG, r.fast = data, p.fast
 	}
 	r.channels, r.planar = 3, false
 	if p.gray {

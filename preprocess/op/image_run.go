@@ -17,8 +17,9 @@ type imageRun struct {
 	draws rng.Source
 	// badSource says that an error came up in reading the source, not in the present part.
 	badSource bool
-	// encoded is the file, until decode_image.
+	// encoded is the file, until decode_image. fast says that it may be decoded at a fraction of its size.
 	encoded []byte
+	fast    bool
 
 	job imagekernel.Job
 	// crop is resized to resizeW × resizeH; visible is the part of that which later crops left, window what is seen of
@@ -62,7 +63,7 @@ type imageRun struct {
 
 // reset starts with row i of c.
 func (r *imageRun) reset(c *Column, i int) {
-	r.encoded, r.badSource = nil, false
+	r.encoded, r.fast, r.badSource = nil, false, false
 	r.tone, r.float, r.pointwise, r.erased, r.row = r.tone[:0], false, false, r.erased[:0], i
 	r.job = imagekernel.Job{}
 	switch c.Kind {
@@ -235,6 +236,14 @@ func (r *imageRun) run(dst []byte, planar bool, element imagekernel.Element) err
 			j.Window.X -= j.Visible.X
 			j.Window.Y -= j.Visible.Y
 			j.Visible.X, j.Visible.Y = 0, 0
+		}
+	}
+	j.Scale = 0
+	if r.fast && r.resized && j.JPEG != nil && j.Filter != imagekernel.Nearest {
+		for s := 8; s > 1 && j.Scale == 0; s /= 2 {
+			if j.Crop.W >= s*j.ResizeW && j.Crop.H >= s*j.ResizeH {
+				j.Scale = s
+			}
 		}
 	}
 	j.Channels, j.Planar, j.Element, j.Dst = r.channels, planar, element, dst

@@ -64,13 +64,17 @@ func (e *engine) run(k *Kernel, job *Job, visible Rect) error {
 		j.width, j.height, j.channels = C.int32_t(job.Header.W), C.int32_t(job.Header.H), 0
 		src = job.JPEG
 	}
+	j.scale = 1
+	if job.scaled() {
+		j.scale = C.int32_t(job.Scale)
+	}
 	j.planes = truth(job.PlanarPix)
 	j.orientation, j.gray, j.ended = C.int32_t(job.orientation()), truth(job.Gray), truth(job.Header.Ended)
-	j.crop_x, j.crop_y, j.crop_w, j.crop_h = C.int32_t(job.Crop.X), C.int32_t(job.Crop.Y), C.int32_t(job.Crop.W), C.int32_t(job.Crop.H)
+	j.crop_x, j.crop_y, j.crop_w, j.crop_h = C.int32_t(k.crop.X), C.int32_t(k.crop.Y), C.int32_t(k.crop.W), C.int32_t(k.crop.H)
 	j.vis_w, j.vis_h = C.int32_t(visible.W), C.int32_t(visible.H)
 	j.x_stride, j.y_stride, j.x_identity, j.y_identity = C.int32_t(x.stride), C.int32_t(y.stride), truth(x.identity), truth(y.identity)
 	j.x_from, j.x_to, j.y_from, j.y_to = C.int32_t(xFrom), C.int32_t(xTo), C.int32_t(yFrom), C.int32_t(yTo)
-	j.vertical_first = truth(job.verticalFirst())
+	j.vertical_first = truth(k.verticalFirst(job))
 	j.out_w, j.out_h = C.int32_t(job.Window.W), C.int32_t(job.Window.H)
 	j.vis_x, j.vis_y = C.int32_t(visible.X-job.Window.X), C.int32_t(visible.Y-job.Window.Y)
 	j.flip, j.flop = truth(job.Flip), truth(job.Flop)

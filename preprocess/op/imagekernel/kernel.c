@@ -290,6 +290,10 @@ int mr_run(struct mr_job *job, struct mr_scratch *scratch, const uint8_t *src, s
 	r.table = table;
 	r.dst = dst;
 	job->message[0] = 0;
+	r.source.full_w = job->width;
+	r.source.full_h = job->height;
+	job->width = (job->width + job->scale - 1) / job->scale;
+	job->height = (job->height + job->scale - 1) / job->scale;
 	locate(&r);
 	guarded(&r, scratch, src, src_len);
 	mr_source_close(&r.source);

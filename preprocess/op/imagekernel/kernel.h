@@ -27,6 +27,8 @@ struct mr_scratch {
 struct mr_job {
 	// The stored image. channels is 0 for a JPEG, else the bytes per pixel: 1, 3 or 4, planes if planes is set.
 	int32_t width, height, channels, planes;
+	// A JPEG is decoded at 1/scale of its size: 1, 2, 4 or 8. mr_run divides width and height by it.
+	int32_t scale;
 	// EXIF orientation to undo, 1 to 8; whether to take the luma; whether the file has its end marker.
 	int32_t orientation, gray, ended;
 	// The part of the upright image that is resized.

@@ -11,6 +11,7 @@
 
 #include "pixels_avx2.h"
 #include "pixels_color.h"
+#include "pixels_warp.h"
 
 #define NAME(x) x##_any
 #include "pixels_body.h"
@@ -94,6 +95,13 @@ void mr_blur(uint8_t *out, const uint8_t *in, int32_t w, int32_t h, const float 
 		}
 		CALL(blur_row, out + (size_t)y * w, middle, w, kx, nx);
 	}
+}
+
+void mr_warp(uint8_t *out, int32_t out_w, int32_t out_h, const uint8_t *in, int32_t w, int32_t h, int32_t channels,
+             const double *m, int32_t perspective, int32_t cubic)
+{
+	for (int y = 0; y < out_h; y++)
+		warp_row(out + (size_t)y * out_w, (size_t)out_w * out_h, in, w, h, channels, out_w, y, m, perspective, cubic);
 }
 
 void mr_mix(float *sums, const uint8_t *p, size_t n, float weight, int32_t first, int32_t avx2)

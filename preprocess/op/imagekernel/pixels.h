@@ -39,6 +39,10 @@ void mr_smooth(uint8_t *out, const uint8_t *in, int32_t w, int32_t h, int32_t av
 void mr_blur(uint8_t *out, const uint8_t *in, int32_t w, int32_t h, const float *kx, int32_t nx, const float *ky, int32_t ny,
              float *row, int32_t avx2);
 
+// mr_warp writes channels planes of in (w×h), mapped by m, to those of out (out_w×out_h), where the map leads into in.
+void mr_warp(uint8_t *out, int32_t out_w, int32_t out_h, const uint8_t *in, int32_t w, int32_t h, int32_t channels,
+             const double *m, int32_t perspective, int32_t cubic);
+
 // mr_mix adds weight × byte to each of n sums; mr_mixed writes them, truncated.
 void mr_mix(float *sums, const uint8_t *p, size_t n, float weight, int32_t first, int32_t avx2);
 void mr_mixed(uint8_t *out, const float *sums, size_t n, int32_t avx2);

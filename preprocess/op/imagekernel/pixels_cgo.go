@@ -23,6 +23,8 @@ package imagekernel
 #cgo nocallback mr_smooth
 #cgo noescape mr_blur
 #cgo nocallback mr_blur
+#cgo noescape mr_warp
+#cgo nocallback mr_warp
 #cgo noescape mr_mix
 #cgo nocallback mr_mix
 #cgo noescape mr_mixed
@@ -90,4 +92,10 @@ func (e *engine) mix(sums []float32, p []byte, weight float32, first bool) {
 
 func (e *engine) mixed(p []byte, sums []float32) {
 	C.mr_mixed(ptr(p), floats(sums[:len(p)]), C.size_t(len(p)), e.avx2())
+}
+
+func (e *engine) warp(out, in Planes, w *Warp) {
+	n := out.C * out.W * out.H
+	C.mr_warp(ptr(out.Pix[:n]), C.int32_t(out.W), C.int32_t(out.H), ptr(in.Pix[:out.C*in.W*in.H]), C.int32_t(in.W), C.int32_t(in.H),
+		C.int32_t(out.C), (*C.double)(&w.M[0]), truth(w.Perspective), truth(w.Filter == Bicubic))
 }

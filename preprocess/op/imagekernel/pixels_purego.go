@@ -29,3 +29,5 @@ func (*engine) mix(sums []float32, p []byte, weight float32, first bool) {
 }
 
 func (*engine) mixed(p []byte, sums []float32) { loops{}.mixed(p, sums) }
+
+func (*engine) warp(out, in Planes, w *Warp) { w.smooth(out, in) }

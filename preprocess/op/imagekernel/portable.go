@@ -100,7 +100,7 @@ func storedRect(orientation int, r Rect, w, h int) Rect {
 
 // finish resamples the part of the crop that the taps read and writes the window.
 func (k *Kernel) finish(job *Job, crop frame, visible Rect) {
-	if job.verticalFirst() {
+	if k.verticalFirst(job) {
 		crop = horizontal(vertical(crop, &k.yTaps, visible.H), &k.xTaps, visible.W)
 	} else {
 		crop = vertical(horizontal(crop, &k.xTaps, visible.W), &k.yTaps, visible.H)

@@ -20,6 +20,7 @@ struct mr_source {
 	int next;               // Memory: the next row.
 	// JPEG.
 	int is_jpeg;
+	int full_w, full_h;  // The size in its header.
 	struct jpeg_decompress_struct jpeg;
 	struct jpeg_error_mgr errors;
 	struct jpeg_progress_mgr progress;
@@ -136,12 +137,16 @@ static void mr_jpeg_open(struct mr_source *s, const uint8_t *src, size_t len)
 	jpeg->progress = &s->progress;
 	jpeg_mem_src(jpeg, src, len);
 	jpeg_read_header(jpeg, TRUE);
-	if ((int)jpeg->image_width != job->width || (int)jpeg->image_height != job->height)
+	if ((int)jpeg->image_width != s->full_w || (int)jpeg->image_height != s->full_h)
 		mr_fail(s, MR_DAMAGED, "two frame headers disagree");
-	if (jpeg_has_multiple_scans(jpeg) && (int64_t)job->width * job->height > job->max_multiscan_pixels)
+	if (jpeg_has_multiple_scans(jpeg) && (int64_t)s->full_w * s->full_h > job->max_multiscan_pixels)
 		mr_fail(s, MR_LIMIT, "JPEG stored in several scans has too many pixels");
 	jpeg->out_color_space = jpeg->num_components == 4 ? JCS_CMYK : JCS_EXT_RGBX;
+	jpeg->scale_num = 1;
+	jpeg->scale_denom = (unsigned)job->scale;
 	jpeg_start_decompress(jpeg);
+	if ((int)jpeg->output_width != job->width || (int)jpeg->output_height != job->height)
+		mr_fail(s, MR_DAMAGED, "decoder gives another size");
 
 	s->lead = s->x;
 	s->row_px = job->width;

@@ -40,8 +40,7 @@ func (t *taps) rebase() (from, to int32) {
 	return from, to
 }
 
-// fill computes the weights of outputs first … first+count-1 of a pass from in to out pixels. All arithmetic is
-// float64 in Pillow's order, with the conversions that keep a compiler from fusing it.
+// fill computes the weights of outputs first … first+count-1 of a pass from in to out pixels.
 func (t *taps) fill(filter Filter, in, out, first, count int) {
 	t.bounds = grow(t.bounds, 2*count)
 	t.identity = in == out
@@ -49,7 +48,15 @@ func (t *taps) fill(filter Filter, in, out, first, count int) {
 		t.single(in, out, first, count)
 		return
 	}
-	scale := float64(in) / float64(out)
+	t.fillBox(filter, in, 0, float64(in), out, first, count)
+}
+
+// fillBox is fill for the part of the source that begins at begin and is size wide, whatever their fractions. All
+// arithmetic is float64 in Pillow's order, with the conversions that keep a compiler from fusing it.
+func (t *taps) fillBox(filter Filter, in int, begin, size float64, out, first, count int) {
+	t.bounds = grow(t.bounds, 2*count)
+	t.identity = false
+	scale := size / float64(out)
 	filterScale := max(scale, 1)
 	support := filter.support() * filterScale
 	t.stride = (int(math.Ceil(support))*2 + 1 + 3) &^ 3
@@ -60,7 +67,7 @@ func (t *taps) fill(filter Filter, in, out, first, count int) {
 	t.exact = grow(t.exact, t.stride)
 	ss := 1 / filterScale
 	for i := range count {
-		center := float64((float64(first+i) + 0.5) * scale)
+		center := begin + float64((float64(first+i)+0.5)*scale)
 		from := max(int(center-support+0.5), 0)
 		n := min(int(center+support+0.5), in) - from
 		t.bounds[2*i], t.bounds[2*i+1] = int32(from), int32(n) //nolint:gosec // Both are below the limit on dimensions.

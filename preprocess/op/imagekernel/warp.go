@@ -21,7 +21,7 @@ func (k *Kernel) Warp(out, in Planes, w *Warp) {
 	}
 	switch {
 	case w.Filter == Bilinear || w.Filter == Bicubic:
-		w.smooth(out, in)
+		k.engine.warp(out, in, w)
 	case w.Perspective:
 		k.nearestPerspective(out, in, w)
 	case w.M[1] == 0 && w.M[3] == 0:
