@@ -58,7 +58,7 @@ func (a *app) serve(ctx context.Context, r roleFlags, start func(context.Context
 		return wrongSettings(err)
 	}
 	g := service.NewGroup(ctx)
-	if err = start(g.Context(), g, m); err == nil {
+	if err = start(ctx, g, m); err == nil {
 		err = m.start(g)
 	}
 	if err != nil {

@@ -38,18 +38,17 @@ type app struct {
 // run executes a command line and says with which code to exit.
 func run(ctx context.Context, args []string, s streams, lookup func(string) (string, bool)) int {
 	a := &app{streams: s, lookup: lookup}
-	root := a.root()
+	root := a.root() //nolint:contextcheck // Commands get their context from cobra.
 	root.SetArgs(args)
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	c, err := root.ExecuteContextC(ctx)
-	var usage usageError
 	if err == nil {
 		return exitDone
 	}
 	_, _ = fmt.Fprintf(s.err, "error: %s\n", oneLine(err))
-	if errors.As(err, &usage) {
+	if _, ok := errors.AsType[usageError](err); ok {
 		_, _ = fmt.Fprintf(s.err, "Run %s --help for usage.\n", c.CommandPath())
 		return exitUsage
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -78,9 +79,7 @@ func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *
 		o.name = processName()
 	}
 	slots := map[string]int{"cpu": o.slots}
-	for name, n := range o.resources {
-		slots[name] = n
-	}
+	maps.Copy(slots, o.resources)
 	resolver, pool := newResolver(), partition.NewPool(int64(o.budget)/4)
 	w, err := worker.New(worker.Config{
 		Name: o.name, DataAddress: address, Slots: slots, BudgetBytes: int64(o.budget), Version: version, Scalar: a.scalar(),
