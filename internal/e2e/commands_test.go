@@ -142,7 +142,7 @@ func TestStatusAndStopOfAJob(t *testing.T) {
 			t.Fatalf("jobs are %v", got["jobs"])
 		}
 		job, _ := jobs[0].(map[string]any)
-		expect(t, job, map[string]any{"name": "resnet", "state": "idle", "global_batch": "16", "world_size": 1.0})
+		expect(t, job, map[string]any{"name": "resnet", "state": "idle", "global_batch": 16.0, "world_size": 1.0})
 	}
 
 	for _, endpoint := range []string{"unix://" + dispatcher.address(0), side.address(0)} {

@@ -61,6 +61,14 @@ func TestLocalStopsWhenItsStandardInputCloses(t *testing.T) {
 	}
 }
 
+func TestWorkerProcessesDoNotOutliveALocalThatIsKilled(t *testing.T) {
+	p := newPlace(t)
+	r := p.start(millrace(), "local", "--socket", p.path("s"), "--workers", "2")
+	eventually(t, patience, "two worker processes", func() bool { return len(running(t, r.mark)) == 3 })
+	r.signal(syscall.SIGKILL)
+	r.wait(patience)
+}
+
 func TestLocalStopsWhenItHasBeenIdle(t *testing.T) {
 	p, recipe := imageSet(t, 1, 32)
 	r := p.start(millrace(), "local", "--socket", p.path("s"), "--idle-exit", "300ms")
@@ -137,7 +145,7 @@ func TestASignalInTheMiddleOfAnEpochLeavesNothing(t *testing.T) {
 func TestRunStopsInTheMiddle(t *testing.T) {
 	p, recipe := imageSet(t, 4, 64)
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		c := exec.Command(millrace(), "run", recipe, "--epochs", "1000000", "--log-level", "info")
+		c := exec.CommandContext(t.Context(), millrace(), "run", recipe, "--epochs", "1000000", "--log-level", "info")
 		var errs log
 		c.Dir, c.Env, c.Stderr = p.dir, p.env, &errs
 		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -145,8 +153,11 @@ func TestRunStopsInTheMiddle(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) })
-		ended := make(chan error, 1)
-		go func() { ended <- c.Wait() }()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = c.Wait() // its exit code is looked at
+		}()
 		eventually(t, patience, "the job to run", func() bool { return regexp.MustCompile("generation began").MatchString(errs.String()) })
 		if err := c.Process.Signal(signal); err != nil {
 			t.Fatal(err)

@@ -37,7 +37,7 @@ type place struct {
 // newPlace makes a place. Its path is short, since sockets lie in it.
 func newPlace(t *testing.T) *place {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "e2e")
+	dir, err := os.MkdirTemp("", "e2e") //nolint:usetesting // The test's own directory has its name, too long for sockets.
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,15 +115,14 @@ func (p *place) must(args ...string) string {
 
 // role is a process that serves until it is stopped.
 type role struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	mark   string // in the environment of all that it starts
-	stdin  io.WriteCloser
-	errs   *log
-	ready  map[string]any
-	ended  chan struct{} // closed when it has ended and its output was read
-	extra  log           // standard output after the ready line
-	exited error
+	t     *testing.T
+	cmd   *exec.Cmd
+	mark  string // in the environment of all that it starts
+	stdin io.WriteCloser
+	errs  *log
+	ready map[string]any
+	ended chan struct{} // closed when it has ended and its output was read
+	extra log           // standard output after the ready line
 }
 
 // log is what a process has written so far.
@@ -150,7 +149,7 @@ func (p *place) start(name string, args ...string) *role { return p.startWith(ni
 
 func (p *place) startWith(env []string, name string, args ...string) *role {
 	p.t.Helper()
-	r := &role{t: p.t, cmd: exec.Command(name, args...), errs: &log{}, ended: make(chan struct{})}
+	r := &role{t: p.t, cmd: exec.CommandContext(p.t.Context(), name, args...), errs: &log{}, ended: make(chan struct{})}
 	p.roles++
 	r.mark = fmt.Sprintf("E2E_ROLE=%s:%d", p.dir, p.roles)
 	r.cmd.Dir, r.cmd.Env, r.cmd.Stderr = p.dir, append(slices.Concat(p.env, env), r.mark), r.errs
@@ -196,7 +195,7 @@ func (r *role) read(out io.Reader, first chan<- map[string]any) {
 	}
 	first <- ready
 	_, _ = io.Copy(&r.extra, io.MultiReader(d.Buffered(), out))
-	r.exited = r.cmd.Wait()
+	_ = r.cmd.Wait() // its exit code is looked at
 }
 
 // address is the i-th one of the ready line.

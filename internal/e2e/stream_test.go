@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"testing"
@@ -120,7 +121,7 @@ func stock(t *testing.T, reader array.RecordReader) (out [][]row) {
 	for reader.Next() {
 		out = append(out, rowsOf(t, reader.RecordBatch()))
 	}
-	if err := reader.Err(); err != nil && err != io.EOF {
+	if err := reader.Err(); err != nil && !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
 	return out
