@@ -46,16 +46,15 @@ func photographs(b *testing.B, n int) [][]byte {
 // demoImages are the first JPEGs of a shard of the demo's data set.
 func demoImages(b *testing.B, n int) [][]byte {
 	b.Helper()
-	shard, err := os.Open("../../data/demo/val-000000.tar")
+	shard, err := os.ReadFile("../../data/demo/val-000000.tar")
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer shard.Close()
 	var files [][]byte
-	for r := tar.NewReader(shard); len(files) < n; {
+	for r := tar.NewReader(bytes.NewReader(shard)); len(files) < n; {
 		header, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			break
@@ -180,6 +179,7 @@ func newFeeder(o Operator, batch *Batch, scalar bool) *feeder {
 }
 
 func (f *feeder) run(b *testing.B) {
+	b.Helper()
 	f.env.Epoch++
 	if err := f.op.Apply(b.Context(), f.env, f.batch, func(*Batch) error { return nil }); err != nil {
 		b.Error(err)
@@ -187,6 +187,7 @@ func (f *feeder) run(b *testing.B) {
 }
 
 func benchmarkChain(b *testing.B, steps []step, files [][]byte, scalar bool) {
+	b.Helper()
 	f := newFeeder(fusedChain(b, steps), encoded(files...), scalar)
 	f.run(b)
 	b.ReportAllocs()

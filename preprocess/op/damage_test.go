@@ -40,6 +40,59 @@ func TestTruncatedFiles(t *testing.T) {
 	}
 }
 
+// A file of another format cut off anywhere is an error, or what is left is enough for all pixels.
+func TestTruncatedOtherFormats(t *testing.T) {
+	images, err := optest.AllImages("optest/testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ops := Fuse(chain(t, decode))
+	for _, name := range []string{"lossy-64x48.webp", "lossless-33x16.webp", "alpha-57x35.webp", "animated.webp", "plain.gif", "transparent.gif", "rgb.bmp", "palette.bmp", "rgb-lzw.tif", "alpha-raw.tif", "palette-packbits.tif"} {
+		file := images[name]
+		whole, err := runAll(t, &Env{}, ops, encoded(file))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		stride := max(len(file)/150, 1)
+		for n := 0; n < len(file); n += stride {
+			got, err := runAll(t, &Env{}, ops, encoded(file[:n]))
+			var bad *SampleError
+			switch {
+			case err == nil && bytes.Equal(got.Columns[0].Images[0].Pix, whole.Columns[0].Images[0].Pix):
+			case err == nil:
+				t.Fatalf("%s, %d of %d bytes: no error, other pixels", name, n, len(file))
+			case !errors.As(err, &bad) || errkind.Of(err) != errkind.BadData:
+				t.Fatalf("%s, %d of %d bytes: %v", name, n, len(file), err)
+			}
+		}
+	}
+}
+
+// Every format's header is checked against the limits before memory is taken.
+func TestHugeHeaders(t *testing.T) {
+	images, err := optest.AllImages("optest/testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spoil := func(name string, at int, bytes ...byte) []byte {
+		file := slices.Clone(images[name])
+		copy(file[at:], bytes)
+		return file
+	}
+	for name, file := range map[string][]byte{
+		"WebP, lossless": spoil("lossless-33x16.webp", 21, 0xFF, 0xFF, 0xFF, 0x0F),
+		"WebP, lossy":    spoil("lossy-64x48.webp", 26, 0xFF, 0x3F, 0xFF, 0x3F),
+		"GIF":            spoil("plain.gif", 6, 0xFF, 0xFF, 0xFF, 0xFF),
+		"BMP":            spoil("rgb.bmp", 18, 0, 0xFF, 0, 0, 0, 0xFF, 0, 0),
+		"PNG":            spoil("rgb.png", 16, 0, 0, 0xFF, 0, 0, 0, 0xFF, 0),
+	} {
+		_, err := imagekernel.Probe(file, imagekernel.DefaultLimits())
+		if errkind.Of(err) != errkind.Exhausted {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
 // A truncated JPEG says how much of it could be read.
 func TestTruncationSaysHowMuch(t *testing.T) {
 	if !imagekernel.Exact {
@@ -116,7 +169,10 @@ func TestHugeResult(t *testing.T) {
 // with vector instructions and without, fused and one by one.
 func fuzzImages(f *testing.F, suffix string) {
 	f.Helper()
-	images := testImages(f)
+	images, err := optest.AllImages("optest/testdata")
+	if err != nil {
+		f.Fatal(err)
+	}
 	for _, name := range slices.Sorted(maps.Keys(images)) {
 		if strings.HasSuffix(name, suffix) && len(images[name]) < 2200 {
 			f.Add(images[name], uint64(len(name)))
@@ -148,3 +204,11 @@ func fuzzImages(f *testing.F, suffix string) {
 func FuzzJPEG(f *testing.F) { fuzzImages(f, ".jpg") }
 
 func FuzzPNG(f *testing.F) { fuzzImages(f, ".png") }
+
+func FuzzWebP(f *testing.F) { fuzzImages(f, ".webp") }
+
+func FuzzGIF(f *testing.F) { fuzzImages(f, ".gif") }
+
+func FuzzBMP(f *testing.F) { fuzzImages(f, ".bmp") }
+
+func FuzzTIFF(f *testing.F) { fuzzImages(f, ".tif") }

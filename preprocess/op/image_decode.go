@@ -5,13 +5,15 @@ import (
 	"github.com/millrace/millrace/preprocess/op/imagekernel"
 )
 
-// decodeImage reads JPEG and PNG.
+// decodeImage reads JPEG, PNG, WebP, GIF, BMP and TIFF, with Pillow's pixels.
 type decodeImage struct {
 	place
 	gray, orient bool
 	// fast decodes a JPEG at 1/2, 1/4 or 1/8 of its size as long as what is resized next, in the same fused operator, stays
 	// at least as large as what it is resized to.
 	fast bool
+	// alpha is the grey that transparent pixels are laid on, -1 to drop alpha.
+	alpha int
 }
 
 // place is the part of every part that says where it stands and how it is described.
@@ -28,11 +30,12 @@ func buildDecodeImage(index int, a *args) (Operator, error) {
 	field := a.field("field")
 	gray := a.text("mode", "rgb", "rgb", "l") == "l"
 	orient := a.text("exif", "apply", "apply", "ignore") == "apply"
+	alpha := map[string]int{"drop": -1, "black": 0, "gray": 128, "white": 255}[a.text("alpha", "drop", "drop", "white", "black", "gray")]
 	fast := a.text("decode", "exact", "exact", "fast") == "fast"
 	if err := a.done(); err != nil {
 		return nil, err
 	}
-	return newImageOp(field, &decodeImage{place: a.place(index), gray: gray, orient: orient, fast: fast}), nil
+	return newImageOp(field, &decodeImage{place: a.place(index), gray: gray, orient: orient, fast: fast, alpha: alpha}), nil
 }
 
 func (a *args) place(index int) place { return place{name: a.operator, at: index, params: a.canon} }
@@ -56,10 +59,13 @@ func (p *decodeImage) apply(r *imageRun) error {
 		return err
 	}
 	r.job = imagekernel.Job{Header: header, Orient: p.orient, Gray: p.gray}
-	if header.Format == imagekernel.FormatPNG {
-		pix, err := imagekernel.DecodePNG(data, header, r.buffer(0))
+	if header.Format != imagekernel.FormatJPEG {
+		pix, err := imagekernel.Decode(data, header, r.buffer(0))
 		if err != nil {
 			return err
+		}
+		if p.alpha >= 0 {
+			imagekernel.Compose(pix, uint8(p.alpha)) //nolint:gosec // A byte, by how it is built.
 		}
 		r.frames[r.next] = pix
 		r.job.Pix, r.job.W, r.job.H, r.job.C = pix, header.W, header.H, 4

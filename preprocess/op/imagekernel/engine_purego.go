@@ -67,13 +67,13 @@ func jpegPixel(decoded image.Image, x, y int) [3]byte {
 		return [3]byte{v, v, v}
 	case *image.CMYK:
 		c := m.CMYKAt(x, y)
-		return [3]byte{cmykChannel(c.C, c.K), cmykChannel(c.M, c.K), cmykChannel(c.Y, c.K)}
+		return [3]byte{cmyk(c.C, c.K), cmyk(c.M, c.K), cmyk(c.Y, c.K)}
 	}
 	return rgbOf(decoded.At(x, y))
 }
 
-// cmykChannel is Pillow's conversion of one channel from CMYK.
-func cmykChannel(c, k byte) byte {
+// cmyk is Pillow's conversion of one channel from CMYK.
+func cmyk(c, k byte) byte {
 	nk := 255 - int(k)
 	t := int(c)*nk + 128
 	return byte(max(nk-((t>>8)+t)>>8, 0)) //nolint:gosec // Between 0 and 255.

@@ -18,6 +18,14 @@ const (
 	FormatJPEG
 	// FormatPNG is PNG.
 	FormatPNG
+	// FormatWebP is WebP, lossy, lossless or animated.
+	FormatWebP
+	// FormatGIF is GIF.
+	FormatGIF
+	// FormatBMP is BMP.
+	FormatBMP
+	// FormatTIFF is TIFF.
+	FormatTIFF
 )
 
 // Header is what an encoded image says of itself before its pixels.
@@ -29,15 +37,16 @@ type Header struct {
 	Components int
 	// Progressive says that a JPEG's pixels come in refining scans.
 	Progressive bool
-	// Orientation is EXIF's, 1 (upright) to 8.
+	// Orientation is EXIF's, 1 (upright) to 8. Upright says that it belongs to the pixels and is always undone.
 	Orientation int
+	Upright     bool
 	// Ended says that the file has its end marker.
 	Ended bool
 }
 
 // Size is the width and height, of the upright image if orient.
 func (h Header) Size(orient bool) (width, height int) {
-	if orient && h.Orientation >= 5 {
+	if (orient || h.Upright) && h.Orientation >= 5 {
 		return h.H, h.W
 	}
 	return h.W, h.H
@@ -45,23 +54,13 @@ func (h Header) Size(orient bool) (width, height int) {
 
 const pngSignature = "\x89PNG\r\n\x1a\n"
 
-// Probe reads the header of an encoded image and checks limits. It looks at no pixel and allocates only for errors.
+// Probe reads the header of an encoded image and checks limits. It looks at no pixel and, of JPEG and PNG,
+// allocates only for errors.
 func Probe(data []byte, limits Limits) (Header, error) {
 	if len(data) > limits.EncodedBytes {
 		return Header{}, errkind.Errorf(errkind.Exhausted, "image has %d encoded bytes, the limit is %d", len(data), limits.EncodedBytes)
 	}
-	var h Header
-	var err error
-	switch {
-	case len(data) >= 2 && data[0] == 0xFF && data[1] == 0xD8:
-		h, err = probeJPEG(data)
-	case bytes.HasPrefix(data, []byte(pngSignature)):
-		h, err = probePNG(data)
-	case len(data) == 0:
-		return Header{}, errkind.Errorf(errkind.BadData, "the image is empty (0 bytes)")
-	default:
-		return Header{}, errkind.Errorf(errkind.BadData, "neither JPEG nor PNG (it begins with %q)", data[:min(len(data), 8)])
-	}
+	h, err := probe(formatOf(data), data)
 	if err != nil {
 		return Header{}, err
 	}
@@ -194,6 +193,15 @@ func probePNG(data []byte) (Header, error) {
 
 // exifOrientation is the orientation tag of the first directory of a TIFF block, 0 when there is none that means anything.
 func exifOrientation(tiff []byte) int {
+	const tagOrientation = 0x0112
+	if v := tiffValue(tiff, tagOrientation); v <= 8 {
+		return v
+	}
+	return 0
+}
+
+// tiffValue is the value of a tag of one integer in the first directory of a TIFF block, 0 when it isn't there.
+func tiffValue(tiff []byte, tag uint16) int {
 	if len(tiff) < 8 {
 		return 0
 	}
@@ -214,17 +222,13 @@ func exifOrientation(tiff []byte) int {
 		if len(entries) < 12 {
 			return 0
 		}
-		const tagOrientation, typeShort, typeLong = 0x0112, 3, 4
-		if order.Uint16(entries) == tagOrientation && order.Uint32(entries[4:]) == 1 {
-			value := 0
+		const typeShort, typeLong = 3, 4
+		if order.Uint16(entries) == tag && order.Uint32(entries[4:]) == 1 {
 			switch order.Uint16(entries[2:]) {
 			case typeShort:
-				value = int(order.Uint16(entries[8:]))
+				return int(order.Uint16(entries[8:]))
 			case typeLong:
-				value = int(order.Uint32(entries[8:]))
-			}
-			if value >= 1 && value <= 8 {
-				return value
+				return int(order.Uint32(entries[8:]))
 			}
 			return 0
 		}
@@ -235,12 +239,9 @@ func exifOrientation(tiff []byte) int {
 
 // String is the format's name in messages.
 func (f Format) String() string {
-	switch f {
-	case FormatJPEG:
-		return "JPEG"
-	case FormatPNG:
-		return "PNG"
-	case FormatUnknown:
+	names := [...]string{"unknown", "JPEG", "PNG", "WebP", "GIF", "BMP", "TIFF"}
+	if int(f) < len(names) {
+		return names[f]
 	}
 	return fmt.Sprintf("Format(%d)", uint8(f))
 }

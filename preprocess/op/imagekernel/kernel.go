@@ -211,7 +211,7 @@ func (k *Kernel) prepare(job *Job) (Rect, error) {
 
 // orientation is the EXIF orientation to undo, 1 for none.
 func (job *Job) orientation() int {
-	if !job.Orient || job.Header.Orientation < 1 {
+	if !job.Orient && !job.Header.Upright || job.Header.Orientation < 1 {
 		return 1
 	}
 	return job.Header.Orientation

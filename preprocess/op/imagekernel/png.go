@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/internal/errkind"
 )
 
-// DecodePNG decodes a PNG to its stored size in 4-byte pixels (R, G, B, unused), appended to buf[:0]. Alpha is dropped,
+// DecodePNG decodes a PNG to its stored size in 4-byte pixels (R, G, B, alpha), appended to buf[:0]:
 // palettes are looked up and 16-bit samples cut to 8 exactly as Pillow's convert("RGB") does.
 func DecodePNG(data []byte, h Header, buf []byte) ([]byte, error) {
 	decoded, err := png.Decode(bytes.NewReader(data))
@@ -19,7 +19,7 @@ func DecodePNG(data []byte, h Header, buf []byte) ([]byte, error) {
 		return nil, errkind.Errorf(errkind.BadData, "damaged PNG: %w", err)
 	}
 	if b := decoded.Bounds(); b.Dx() != h.W || b.Dy() != h.H {
-		return nil, errkind.Errorf(errkind.BadData, "damaged PNG: its header says %dx%d pixels, its data %dx%d", h.W, h.H, b.Dx(), b.Dy())
+		return nil, wrongSize(FormatPNG, h.W, h.H, b)
 	}
 	pix := grow(buf, h.W*h.H*4)
 	if !convertPNG(pix, decoded, data[24] == 16 && data[25] == 0) {
@@ -28,7 +28,7 @@ func DecodePNG(data []byte, h Header, buf []byte) ([]byte, error) {
 	return pix, nil
 }
 
-// convertPNG writes the image types that image/png returns as 4-byte pixels. gray16 says that the file is 16-bit grey,
+// convertPNG writes the image types that image/png, and the decoders of BMP and TIFF, return as 4-byte pixels. gray16 says that the file is 16-bit grey,
 // of which Pillow keeps values below 256 and makes all others 255.
 func convertPNG(pix []byte, decoded image.Image, gray16 bool) bool {
 	switch m := decoded.(type) {
@@ -80,14 +80,10 @@ func highBytes(pix, samples []byte, gray16 bool) {
 }
 
 func convertPalette(pix []byte, m *image.Paletted) {
-	var table [256][3]byte
-	for i, c := range m.Palette {
-		if i < len(table) {
-			table[i] = rgbOf(c)
+	table := paletteOf(m.Palette)
+	for y := range m.Rect.Dy() {
+		for x, v := range m.Pix[y*m.Stride : y*m.Stride+m.Rect.Dx()] {
+			copy(pix[4*(y*m.Rect.Dx()+x):][:4], table[v][:])
 		}
-	}
-	for i, v := range m.Pix {
-		c := &table[v]
-		put(pix[4*i:], c[0], c[1], c[2])
 	}
 }

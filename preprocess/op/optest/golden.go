@@ -125,9 +125,9 @@ func RunFused(k *imagekernel.Kernel, data []byte, c Case) ([]byte, error) {
 		job.Channels = 1
 	}
 	job.JPEG = data
-	if header.Format == imagekernel.FormatPNG {
+	if header.Format != imagekernel.FormatJPEG {
 		job.JPEG, job.W, job.H, job.C = nil, header.W, header.H, 4
-		if job.Pix, err = imagekernel.DecodePNG(data, header, nil); err != nil {
+		if job.Pix, err = imagekernel.Decode(data, header, nil); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,76 @@
+package imagekernel
+
+import (
+	"bytes"
+	"errors"
+	"image"
+	"io"
+
+	"golang.org/x/image/bmp"
+	"golang.org/x/image/tiff"
+
+	"github.com/millrace/millrace/internal/errkind"
+)
+
+// Decode decodes a file other than a JPEG to its stored size in 4-byte pixels (R, G, B, alpha), appended to buf[:0].
+// Palettes are looked up and 16-bit samples cut to 8 as Pillow's convert("RGB") does; of an animation it is the first
+// image. h is what Probe said of it.
+func Decode(data []byte, h Header, buf []byte) ([]byte, error) {
+	if h.Format == FormatPNG {
+		return DecodePNG(data, h, buf)
+	}
+	pix := grow(buf, h.W*h.H*4)
+	var decoded image.Image
+	var err error
+	switch h.Format {
+	case FormatWebP:
+		return pix, decodeWebP(data, pix, h)
+	case FormatGIF:
+		return pix, decodeGIF(data, pix, h)
+	case FormatBMP:
+		decoded, err = bmp.Decode(bytes.NewReader(data))
+	case FormatTIFF:
+		decoded, err = tiff.Decode(bytes.NewReader(data))
+	default:
+		return nil, errkind.Errorf(errkind.Internal, "no decoder for %s", h.Format)
+	}
+	if err != nil {
+		return nil, damaged(h.Format, err)
+	}
+	if b := decoded.Bounds(); b.Dx() != h.W || b.Dy() != h.H {
+		return nil, wrongSize(h.Format, h.W, h.H, b)
+	}
+	if !convertPNG(pix, decoded, false) {
+		return nil, errkind.Errorf(errkind.BadData, "%s of a kind that is not supported (%T)", h.Format, decoded)
+	}
+	return pix, nil
+}
+
+func wrongSize(f Format, w, h int, b image.Rectangle) error {
+	return errkind.Errorf(errkind.BadData, "damaged %s: its header says %dx%d pixels, its data %dx%d", f, w, h, b.Dx(), b.Dy())
+}
+
+// damaged is the error for what a decoder says.
+func damaged(f Format, err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return errkind.Errorf(errkind.BadData, "truncated %s", f)
+	}
+	var unsupported tiff.UnsupportedError
+	if errors.Is(err, bmp.ErrUnsupported) || errors.As(err, &unsupported) {
+		return errkind.Errorf(errkind.BadData, "%s of a kind that is not supported: %w", f, err)
+	}
+	return errkind.Errorf(errkind.BadData, "damaged %s: %w", f, err)
+}
+
+// Compose lays 4-byte pixels on a grey ground by their alpha, as Pillow's alpha_composite does.
+func Compose(pix []byte, ground uint8) {
+	for i := 0; i+4 <= len(pix); i += 4 {
+		p := pix[i : i+4]
+		a := uint32(p[3])
+		for c := range 3 {
+			v := uint32(p[c])*(a*128) + uint32(ground)*((255-a)*128) + 0x80<<7
+			p[c] = byte((v>>8 + v) >> 8 >> 7) //nolint:gosec // A weighted mean of bytes.
+		}
+		p[3] = 255
+	}
+}
