@@ -18,12 +18,6 @@ AVX2 __m256i pack32(__m256i a, __m256i b, __m256i c, __m256i d)
 	return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-AVX2 void store8(uint8_t *p, __m256i v)
-{
-	__m128i words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-	_mm_storel_epi64((__m128i *)p, _mm_packus_epi16(words, words));
-}
-
 AVX2 __m256i blend8(__m256i p, __m256i from, __m256 from_f, __m256 factor)
 {
 	__m256 diff = _mm256_cvtepi32_ps(_mm256_sub_epi32(p, from));
@@ -71,76 +65,95 @@ AVX2 void saturate_avx2(uint8_t *pr, uint8_t *pg, uint8_t *pb, size_t n, float f
 {
 	__m256 k = _mm256_set1_ps(factor);
 	size_t i = 0;
-	for (; i + 8 <= n; i += 8) {
-		__m256i r = load8(pr + i), g = load8(pg + i), b = load8(pb + i);
-		__m256i from = luma8(r, g, b);
-		__m256 from_f = _mm256_cvtepi32_ps(from);
-		store8(pr + i, blend8(r, from, from_f, k));
-		store8(pg + i, blend8(g, from, from_f, k));
-		store8(pb + i, blend8(b, from, from_f, k));
+	for (; i + 32 <= n; i += 32) {
+		__m256i r[4], g[4], b[4];
+		for (int j = 0; j < 4; j++) {
+			r[j] = load8(pr + i + 8 * j), g[j] = load8(pg + i + 8 * j), b[j] = load8(pb + i + 8 * j);
+			__m256i from = luma8(r[j], g[j], b[j]);
+			__m256 from_f = _mm256_cvtepi32_ps(from);
+			r[j] = blend8(r[j], from, from_f, k);
+			g[j] = blend8(g[j], from, from_f, k);
+			b[j] = blend8(b[j], from, from_f, k);
+		}
+		_mm256_storeu_si256((__m256i *)(pr + i), pack32(r[0], r[1], r[2], r[3]));
+		_mm256_storeu_si256((__m256i *)(pg + i), pack32(g[0], g[1], g[2], g[3]));
+		_mm256_storeu_si256((__m256i *)(pb + i), pack32(b[0], b[1], b[2], b[3]));
 	}
 	saturate_any(pr + i, pg + i, pb + i, n - i, factor);
 }
 
-AVX2 __m256i pick(__m256i mask, __m256i yes, __m256i no) { return _mm256_blendv_epi8(no, yes, mask); }
+AVX2 __m256 table8(__m256 table, __m256i index) { return _mm256_permutevar8x32_ps(table, index); }
 
-AVX2 __m256 pickf(__m256i mask, __m256 yes, __m256 no) { return _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(mask)); }
-
-// hue8 is the 8-bit hue of eight pixels: see hue_any.
+// hue8 is the 8-bit hue of eight pixels: see hue_any. What it depends on is whether red and green are greatest, and
+// whether the last or, of the others, the first is least: three bits that look up base and sign.
 AVX2 __m256i hue8(__m256i r, __m256i g, __m256i b, __m256i max, __m256i min, __m256i range)
 {
-	__m256i mid = _mm256_sub_epi32(_mm256_add_epi32(r, _mm256_add_epi32(g, b)), _mm256_add_epi32(max, min));
-	__m256i low_b = _mm256_cmpeq_epi32(b, min), low_r = _mm256_cmpeq_epi32(r, min);
+	const __m256 bases = _mm256_setr_ps(5, -1, 3, -1, 3, 1, 1, 1);
+	const __m256 signs = _mm256_setr_ps(-0.0f, 0, -0.0f, 0, 0, -0.0f, 0, -0.0f);
 	__m256i is_r = _mm256_cmpeq_epi32(r, max), is_g = _mm256_cmpeq_epi32(g, max);
-	const __m256 one = _mm256_set1_ps(1), three = _mm256_set1_ps(3), five = _mm256_set1_ps(5), minus = _mm256_set1_ps(-1);
-	__m256 base = pickf(is_g, pickf(low_b, one, three), pickf(low_r, three, five));
-	base = pickf(is_r, pickf(low_b, one, minus), base);
-	// Minus for red over green over blue, green over red … : where the hue falls as the middle channel grows.
-	__m256i falls = pick(is_g, _mm256_xor_si256(low_b, _mm256_set1_epi32(-1)), _mm256_xor_si256(low_r, _mm256_set1_epi32(-1)));
-	falls = pick(is_r, low_b, falls);
+	__m256i low = _mm256_or_si256(_mm256_cmpeq_epi32(b, min), _mm256_andnot_si256(is_g, _mm256_cmpeq_epi32(r, min)));
+	__m256i index = _mm256_or_si256(_mm256_and_si256(is_r, _mm256_set1_epi32(1)), _mm256_and_si256(is_g, _mm256_set1_epi32(2)));
+	index = _mm256_or_si256(index, _mm256_and_si256(low, _mm256_set1_epi32(4)));
+
+	__m256i mid = _mm256_sub_epi32(_mm256_add_epi32(r, _mm256_add_epi32(g, b)), _mm256_add_epi32(max, min));
 	__m256i some = _mm256_max_epi32(range, _mm256_set1_epi32(1));
 	__m256 x = _mm256_div_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(max, mid)), _mm256_cvtepi32_ps(some));
-	x = _mm256_xor_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(falls, 31)));
-	__m256 turn = _mm256_div_ps(_mm256_add_ps(base, x), _mm256_set1_ps(6));
-	__m256 wrapped = _mm256_add_ps(turn, one);
-	turn = _mm256_blendv_ps(turn, wrapped, turn);
+	x = _mm256_xor_ps(x, table8(signs, index));
+	__m256 turn = _mm256_div_ps(_mm256_add_ps(table8(bases, index), x), _mm256_set1_ps(6));
+	turn = _mm256_blendv_ps(turn, _mm256_add_ps(turn, _mm256_set1_ps(1)), turn);
 	__m256i h = _mm256_cvttps_epi32(_mm256_mul_ps(turn, _mm256_set1_ps(255)));
 	return _mm256_and_si256(h, _mm256_cmpgt_epi32(range, _mm256_setzero_si256()));
 }
 
+// turn8 gives eight pixels with their hue turned, as bytes R, G, B, 0 of each 32 bits.
+AVX2 __m256i turn8(__m256i r, __m256i g, __m256i b, __m256i shift)
+{
+	const __m256i byte = _mm256_set1_epi32(255);
+	__m256i max = _mm256_max_epi32(r, _mm256_max_epi32(g, b)), min = _mm256_min_epi32(r, _mm256_min_epi32(g, b));
+	__m256i range = _mm256_sub_epi32(max, min);
+	__m256i h = _mm256_and_si256(_mm256_add_epi32(hue8(r, g, b, max, min, range), shift), byte);
+	__m256 v = _mm256_cvtepi32_ps(max);
+	__m256 most = _mm256_max_ps(v, _mm256_set1_ps(1));
+	__m256 s = _mm256_mul_ps(_mm256_div_ps(_mm256_cvtepi32_ps(range), most), _mm256_set1_ps(255));
+	s = _mm256_cvtepi32_ps(_mm256_cvttps_epi32(s));
+
+	// sector is h × 6 / 255, and rest what is left of it: 0 to 254.
+	__m256i six = _mm256_mullo_epi16(h, _mm256_set1_epi32(6));
+	__m256i sector = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(_mm256_slli_epi32(six, 8), six), _mm256_set1_epi32(257)), 16);
+	__m256i rest = _mm256_sub_epi32(six, _mm256_sub_epi32(_mm256_slli_epi32(sector, 8), sector));
+	// Even sectors take 255 - rest, which for bytes is its complement.
+	__m256i even = _mm256_sub_epi32(_mm256_and_si256(sector, _mm256_set1_epi32(1)), _mm256_set1_epi32(1));
+	rest = _mm256_xor_si256(rest, _mm256_and_si256(even, byte));
+	__m256 part = _mm256_mul_ps(_mm256_cvtepi32_ps(rest), s);
+	__m256 less_q = _mm256_mul_ps(v, _mm256_mul_ps(part, _mm256_set1_ps(1.0f / 65025)));
+	__m256 less_p = _mm256_mul_ps(_mm256_mul_ps(v, s), _mm256_set1_ps(1.0f / 255));
+	const __m256 half = _mm256_set1_ps(0.5f);
+	__m256i q = _mm256_cvttps_epi32(_mm256_add_ps(_mm256_sub_ps(v, less_q), half));
+	__m256i p = _mm256_cvttps_epi32(_mm256_add_ps(_mm256_sub_ps(v, less_p), half));
+
+	// Bytes 0, 1 and 2 of each pixel are the greatest, the middle and the least; the sector says which goes where.
+	__m256i values = _mm256_or_si256(max, _mm256_or_si256(_mm256_slli_epi32(q, 8), _mm256_slli_epi32(p, 16)));
+	const __m256i orders = _mm256_setr_epi32(0x020100, 0x020001, 0x010002, 0x000102, 0x000201, 0x010200, 0x020100, 0);
+	const __m256i places = _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C, 0, 0x04040404, 0x08080808, 0x0C0C0C0C);
+	__m256i order = _mm256_add_epi32(_mm256_permutevar8x32_epi32(orders, sector), places);
+	return _mm256_shuffle_epi8(values, order);
+}
+
 AVX2 void hue_avx2(uint8_t *pr, uint8_t *pg, uint8_t *pb, size_t n, int shift)
 {
-	const __m256i byte = _mm256_set1_epi32(255), add = _mm256_set1_epi32(shift), zero = _mm256_setzero_si256();
-	const __m256 scale = _mm256_set1_ps(255), half = _mm256_set1_ps(0.5f);
-	// Which of max, middle and least each channel becomes, by sector: 0 least, -1 middle, 1 greatest.
-	const __m256i roles_r = _mm256_setr_epi32(1, -1, 0, 0, -1, 1, 1, 0);
-	const __m256i roles_g = _mm256_setr_epi32(-1, 1, 1, -1, 0, 0, -1, 0);
-	const __m256i roles_b = _mm256_setr_epi32(0, 0, -1, 1, 1, -1, 0, 0);
+	const __m256i byte = _mm256_set1_epi32(255), by = _mm256_set1_epi32(shift);
 	size_t i = 0;
-	for (; i + 8 <= n; i += 8) {
-		__m256i r = load8(pr + i), g = load8(pg + i), b = load8(pb + i);
-		__m256i max = _mm256_max_epi32(r, _mm256_max_epi32(g, b)), min = _mm256_min_epi32(r, _mm256_min_epi32(g, b));
-		__m256i range = _mm256_sub_epi32(max, min);
-		__m256i h = _mm256_and_si256(_mm256_add_epi32(hue8(r, g, b, max, min, range), add), byte);
-		__m256 v = _mm256_cvtepi32_ps(max);
-		__m256 most = _mm256_cvtepi32_ps(_mm256_max_epi32(max, _mm256_set1_epi32(1)));
-		__m256 s = _mm256_cvtepi32_ps(_mm256_cvttps_epi32(_mm256_mul_ps(_mm256_div_ps(_mm256_cvtepi32_ps(range), most), scale)));
-
-		__m256i six = _mm256_mullo_epi16(h, _mm256_set1_epi32(6));
-		__m256i sector = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(_mm256_slli_epi32(six, 8), six), _mm256_set1_epi32(257)), 16);
-		__m256i rest = _mm256_sub_epi32(six, _mm256_sub_epi32(_mm256_slli_epi32(sector, 8), sector));
-		__m256i odd = _mm256_cmpgt_epi32(_mm256_and_si256(sector, _mm256_set1_epi32(1)), zero);
-		__m256 part = _mm256_mul_ps(_mm256_cvtepi32_ps(pick(odd, rest, _mm256_sub_epi32(byte, rest))), s);
-		__m256 less_q = _mm256_mul_ps(v, _mm256_mul_ps(part, _mm256_set1_ps(1.0f / 65025)));
-		__m256 less_p = _mm256_mul_ps(_mm256_mul_ps(v, s), _mm256_set1_ps(1.0f / 255));
-		__m256i q = _mm256_cvttps_epi32(_mm256_add_ps(_mm256_sub_ps(v, less_q), half));
-		__m256i p = _mm256_cvttps_epi32(_mm256_add_ps(_mm256_sub_ps(v, less_p), half));
-		uint8_t *to[3] = {pr + i, pg + i, pb + i};
-		const __m256i roles[3] = {roles_r, roles_g, roles_b};
-		for (int c = 0; c < 3; c++) {
-			__m256i role = _mm256_permutevar8x32_epi32(roles[c], sector);
-			store8(to[c], pick(_mm256_cmpgt_epi32(role, zero), max, pick(_mm256_cmpgt_epi32(zero, role), q, p)));
+	for (; i + 32 <= n; i += 32) {
+		__m256i v[4], g[4], b[4];
+		for (int j = 0; j < 4; j++) {
+			v[j] = turn8(load8(pr + i + 8 * j), load8(pg + i + 8 * j), load8(pb + i + 8 * j), by);
+			g[j] = _mm256_and_si256(_mm256_srli_epi32(v[j], 8), byte);
+			b[j] = _mm256_and_si256(_mm256_srli_epi32(v[j], 16), byte);
+			v[j] = _mm256_and_si256(v[j], byte);
 		}
+		_mm256_storeu_si256((__m256i *)(pr + i), pack32(v[0], v[1], v[2], v[3]));
+		_mm256_storeu_si256((__m256i *)(pg + i), pack32(g[0], g[1], g[2], g[3]));
+		_mm256_storeu_si256((__m256i *)(pb + i), pack32(b[0], b[1], b[2], b[3]));
 	}
 	hue_any(pr + i, pg + i, pb + i, n - i, shift);
 }
