@@ -9,6 +9,8 @@ import (
 type decodeImage struct {
 	place
 	gray, orient bool
+	// indices keeps the indices of a palette as the only channel.
+	indices bool
 	// fast decodes a JPEG at 1/2, 1/4 or 1/8 of its size as long as what is resized next, in the same fused operator, stays
 	// at least as large as what it is resized to.
 	fast bool
@@ -28,14 +30,14 @@ func (p place) index() int { return p.at }
 
 func buildDecodeImage(index int, a *args) (Operator, error) {
 	field := a.field("field")
-	gray := a.text("mode", "rgb", "rgb", "l") == "l"
+	mode := a.text("mode", "rgb", "rgb", "l", "p")
 	orient := a.text("exif", "apply", "apply", "ignore") == "apply"
 	alpha := map[string]int{"drop": -1, "black": 0, "gray": 128, "white": 255}[a.text("alpha", "drop", "drop", "white", "black", "gray")]
 	fast := a.text("decode", "exact", "exact", "fast") == "fast"
 	if err := a.done(); err != nil {
 		return nil, err
 	}
-	return newImageOp(field, &decodeImage{place: a.place(index), gray: gray, orient: orient, fast: fast, alpha: alpha}), nil
+	return newImageOp(field, &decodeImage{place: a.place(index), gray: mode == "l", indices: mode == "p", orient: orient, fast: fast, alpha: alpha}), nil
 }
 
 func (a *args) place(index int) place { return place{name: a.operator, at: index, params: a.canon} }
@@ -45,7 +47,7 @@ func (p *decodeImage) output(field string, in imageType) (imageType, error) {
 		return imageType{}, errkind.Errorf(errkind.Invalid, "decode_image: field %q is decoded already; it is %s", field, in.field(field))
 	}
 	out := imageType{h: -1, w: -1, channels: 3, dtype: DTypeUint8}
-	if p.gray {
+	if p.gray || p.indices {
 		out.channels = 1
 	}
 	return out, nil
@@ -59,7 +61,15 @@ func (p *decodeImage) apply(r *imageRun) error {
 		return err
 	}
 	r.job = imagekernel.Job{Header: header, Orient: p.orient, Gray: p.gray}
-	if header.Format != imagekernel.FormatJPEG {
+	switch {
+	case p.indices:
+		pix, err := imagekernel.DecodeIndices(data, header, r.buffer(0))
+		if err != nil {
+			return err
+		}
+		r.frames[r.next] = pix
+		r.job.Pix, r.job.W, r.job.H, r.job.C = pix, header.W, header.H, 1
+	case header.Format != imagekernel.FormatJPEG:
 		pix, err := imagekernel.Decode(data, header, r.buffer(0))
 		if err != nil {
 			return err
@@ -69,11 +79,11 @@ func (p *decodeImage) apply(r *imageRun) error {
 		}
 		r.frames[r.next] = pix
 		r.job.Pix, r.job.W, r.job.H, r.job.C = pix, header.W, header.H, 4
-	} else {
+	default:
 		r.job.JPEG, r.fast = data, p.fast
 	}
 	r.channels, r.planar = 3, false
-	if p.gray {
+	if p.gray || p.indices {
 		r.channels = 1
 	}
 	w, h := header.Size(p.orient)

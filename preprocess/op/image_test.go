@@ -266,6 +266,50 @@ func TestBadSamples(t *testing.T) {
 	}
 }
 
+// Images without a palette have no indices.
+func TestIndicesNeedPalette(t *testing.T) {
+	images := testImages(t)
+	for _, name := range []string{"rgb.png", "a-420-b.jpg"} {
+		_, err := runAll(t, &Env{}, chain(t, step{"decode_image", map[string]any{"mode": "p"}}), encoded(images[name]))
+		if errkind.Of(err) != errkind.BadData || !strings.Contains(err.Error(), "without a palette has no indices") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// decode: fast decodes at a fraction where the crop allows it and only where a resize comes next.
+func TestFastDecode(t *testing.T) {
+	if !imagekernel.Exact {
+		return // image/jpeg decodes at full size only.
+	}
+	file := testImages(t)["f-420-b.jpg"] // 160×110 pixels.
+	quick := step{"decode_image", map[string]any{"decode": "fast"}}
+	small := step{"resize", map[string]any{"size": []any{27, 40}}}
+	for _, c := range []struct {
+		steps []step
+		same  bool
+	}{
+		{[]step{small}, false},
+		{[]step{{"center_crop", map[string]any{"size": []any{53, 79}}}, small}, true}, // Half of it would be too small.
+		{[]step{{"center_crop", map[string]any{"size": []any{54, 80}}}, small}, false},
+		{[]step{{"random_horizontal_flip", map[string]any{"p": 1}}, small}, true},
+		{[]step{center}, true},
+	} {
+		exact, err := runAll(t, &Env{}, Fuse(chain(t, append([]step{decode}, c.steps...)...)), encoded(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fast, err := runAll(t, &Env{}, Fuse(chain(t, append([]step{quick}, c.steps...)...)), encoded(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b := exact.Columns[0].Tensor, fast.Columns[0].Tensor
+		if bytes.Equal(a, b) != c.same {
+			t.Errorf("%v: the same bytes: %v", c.steps, !c.same)
+		}
+	}
+}
+
 // Each part of a fused operator that fails is named.
 func TestFusedErrorNamesPart(t *testing.T) {
 	_, files := readable(t)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"image"
+	"image/png"
 	"io"
 
 	"golang.org/x/image/bmp"
@@ -60,6 +61,47 @@ func damaged(f Format, err error) error {
 		return errkind.Errorf(errkind.BadData, "%s of a kind that is not supported: %w", f, err)
 	}
 	return errkind.Errorf(errkind.BadData, "damaged %s: %w", f, err)
+}
+
+// DecodeIndices decodes a file with a palette to the palette's indices, one byte a pixel, appended to buf[:0]: Pillow's
+// mode P.
+func DecodeIndices(data []byte, h Header, buf []byte) ([]byte, error) {
+	var decoded image.Image
+	var err error
+	switch h.Format {
+	case FormatPNG:
+		decoded, err = png.Decode(bytes.NewReader(data))
+	case FormatBMP:
+		decoded, err = bmp.Decode(bytes.NewReader(data))
+	case FormatTIFF:
+		decoded, err = tiff.Decode(bytes.NewReader(data))
+	case FormatGIF:
+		m, transparent, err := readGIF(data, h)
+		if err != nil {
+			return nil, err
+		}
+		pix := grow(buf, h.W*h.H)
+		for i := range pix {
+			pix[i] = screenIndex(m, i%h.W, i/h.W, transparent)
+		}
+		return pix, nil
+	case FormatUnknown, FormatJPEG, FormatWebP:
+	}
+	if err != nil {
+		return nil, damaged(h.Format, err)
+	}
+	m, ok := decoded.(*image.Paletted)
+	if !ok {
+		return nil, errkind.Errorf(errkind.BadData, "%s without a palette has no indices", h.Format)
+	}
+	if b := m.Bounds(); b.Dx() != h.W || b.Dy() != h.H {
+		return nil, wrongSize(h.Format, h.W, h.H, b)
+	}
+	pix := grow(buf, h.W*h.H)
+	for y := range h.H {
+		copy(pix[y*h.W:(y+1)*h.W], m.Pix[y*m.Stride:])
+	}
+	return pix, nil
 }
 
 // Compose lays 4-byte pixels on a grey ground by their alpha, as Pillow's alpha_composite does.

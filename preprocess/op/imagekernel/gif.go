@@ -10,34 +10,43 @@ import (
 // decodeGIF writes the first image of a GIF, on its screen, as 4-byte pixels. What the image leaves free is its
 // transparent colour, else the first of its palette, as in Pillow.
 func decodeGIF(data, pix []byte, h Header) error {
+	m, transparent, err := readGIF(data, h)
+	if err != nil {
+		return err
+	}
+	table := paletteOf(m.Palette)
+	if transparent >= 0 {
+		table[transparent][3] = 0
+	}
+	for y := range h.H {
+		for x := range h.W {
+			copy(pix[4*(y*h.W+x):][:4], table[screenIndex(m, x, y, transparent)][:])
+		}
+	}
+	return nil
+}
+
+// readGIF is the first image, within the screen, and its transparent colour, -1 for none.
+func readGIF(data []byte, h Header) (m *image.Paletted, transparent int, err error) {
 	opaque, transparent := opaqueGIF(data)
 	decoded, err := gif.Decode(bytes.NewReader(opaque))
 	if err != nil {
-		return damaged(FormatGIF, err)
+		return nil, 0, damaged(FormatGIF, err)
 	}
 	m, ok := decoded.(*image.Paletted)
 	b := decoded.Bounds()
 	if !ok || b.Min.X < 0 || b.Min.Y < 0 || b.Max.X > h.W || b.Max.Y > h.H {
-		return wrongSize(FormatGIF, h.W, h.H, b)
+		return nil, 0, wrongSize(FormatGIF, h.W, h.H, b)
 	}
-	table := paletteOf(m.Palette)
-	free := 0
-	if transparent >= 0 {
-		free = transparent
-		table[transparent][3] = 0
+	return m, transparent, nil
+}
+
+// screenIndex is the colour at a place of the screen.
+func screenIndex(m *image.Paletted, x, y, transparent int) uint8 {
+	if (image.Point{X: x, Y: y}).In(m.Rect) {
+		return m.Pix[m.PixOffset(x, y)]
 	}
-	if b.Dx() != h.W || b.Dy() != h.H {
-		for i := 0; i < len(pix); i += 4 {
-			copy(pix[i:i+4], table[free][:])
-		}
-	}
-	for y := b.Min.Y; y < b.Max.Y; y++ {
-		row := m.Pix[(y-b.Min.Y)*m.Stride:]
-		for x := range b.Dx() {
-			copy(pix[4*(y*h.W+b.Min.X+x):][:4], table[row[x]][:])
-		}
-	}
-	return nil
+	return uint8(max(transparent, 0)) //nolint:gosec // A byte of the file.
 }
 
 // opaqueGIF is data without the marks of transparent colours before its first image, since the decoder would blank

@@ -118,6 +118,21 @@ def main(folder):
                             "hash": hashlib.sha256(p.tobytes()).hexdigest()[:12],
                         }
                         out.write(json.dumps(line) + "\n")
+            write_indices(out, path, folder)
+
+
+def write_indices(out, path, folder):
+    image = Image.open(path)
+    image.load()
+    if image.mode == "P":
+        p = np.asarray(ImageOps.exif_transpose(image))[:, :, None]
+        line = {
+            "input": str(path.relative_to(folder.parent)),
+            "params": {"mode": "p"},
+            "shape": list(p.shape),
+            "hash": hashlib.sha256(p.tobytes()).hexdigest()[:12],
+        }
+        out.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":
