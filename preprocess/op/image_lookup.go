@@ -1,6 +1,9 @@
 package op
 
-import "github.com/millrace/millrace/preprocess/op/imagekernel"
+import (
+	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/preprocess/op/imagekernel"
+)
 
 // maybe is an operator that, with probability p, does one thing without further draws: torchvision's RandomPosterize,
 // RandomSolarize, RandomInvert, RandomEqualize, RandomAutocontrast and RandomAdjustSharpness, with the bytes of Pillow's
@@ -26,8 +29,8 @@ func buildMaybe(read func(a *args) func(r *imageRun) error) func(index int, a *a
 
 // required notes that a parameter must be given.
 func (a *args) required(name string) {
-	if v, ok := a.given[name]; !ok || v == nil {
-		a.reject("needs the parameter %q", name)
+	if v, ok := a.given[name]; (!ok || v == nil) && a.err == nil {
+		a.err = errkind.Errorf(errkind.Invalid, "%s needs the parameter %q", a.operator, name)
 	}
 }
 

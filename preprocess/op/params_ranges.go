@@ -47,7 +47,7 @@ func (a *args) angles(name string, required bool, lengths ...int) []float64 {
 	if !ok {
 		a.canon[name] = nil
 		if required {
-			a.reject("needs the parameter %q", name)
+			a.required(name)
 		}
 		return nil
 	}
