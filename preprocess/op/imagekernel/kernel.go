@@ -2,8 +2,9 @@
 // rows and columns needed, crop, resize, flip, layout and element type, written straight into the destination.
 //
 // Resizing equals Pillow's byte for byte: its 22-bit fixed-point weights, its rounding between the two passes and its
-// choice of which pass comes first. The pixel loops use integers only, so every CPU gives the same bytes, with vector
-// instructions or without.
+// choice of which pass comes first. These loops use integers only. Those of Planes (colours, blur, warps) follow Pillow's
+// own floating point: single operations, each rounded by itself and never fused. So every CPU gives the same bytes, with
+// vector instructions or without.
 //
 // With cgo, JPEG is decoded by libjpeg-turbo exactly as its full default decode does. With the build tag purego (or
 // CGO_ENABLED=0), image/jpeg decodes instead, whose pixels differ slightly; resizing is the same in both.
