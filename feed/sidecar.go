@@ -24,7 +24,9 @@ const (
 	// trimPause is how long an unused buffer stays in the process, at most twice.
 	trimPause = 10 * time.Second
 	// stopGrace is how long calls may take to end when the sidecar stops.
-	stopGrace = time.Second
+	stopGrace = 500 * time.Millisecond
+	// maxIdleBytes of buffers are kept between batches; larger batches get fresh ones, which costs little beside them.
+	maxIdleBytes = 24 << 20
 )
 
 // Sidecar feeds the ranks of one host.
@@ -49,7 +51,7 @@ func New(cfg Config) (*Sidecar, error) {
 	if err := partition.RegisterTensorType(); err != nil {
 		return nil, err
 	}
-	s := &Sidecar{cfg: cfg, pool: partition.NewPool(cfg.payload() / 4), stop: make(chan struct{}), ended: make(chan struct{})}
+	s := &Sidecar{cfg: cfg, pool: partition.NewPool(min(cfg.payload()/4, maxIdleBytes)), stop: make(chan struct{}), ended: make(chan struct{})}
 	s.metrics = newMetrics(s)
 	var err error
 	s.queue, err = fetch.NewQueue(fetch.Config{

@@ -24,7 +24,7 @@ type localOptions struct {
 }
 
 func (o *localOptions) register(c *cobra.Command) {
-	o.budget, o.feedSize = 96<<20, 96<<20
+	o.budget, o.feedSize = 48<<20, 256<<20
 	c.Flags().IntVar(&o.slots, "cpu-slots", runtime.NumCPU(), "samples decoded at a time, one a core")
 	c.Flags().Var(&o.budget, "worker-budget", "bytes of finished partitions that a worker may hold")
 	c.Flags().Var(&o.feedSize, "feed-budget", "bytes that the sidecar may hold: slices, batches, windows of data streams")

@@ -218,7 +218,7 @@ func TestMistakesOfRanksAreNamed(t *testing.T) {
 		{"on_error", func(r *feedv1.OpenJobRequest) { r.Settings.OnError = "rase" }, errkind.Invalid, `unknown on_error "rase"; did you mean "raise"?`},
 		{"unknown operator", func(r *feedv1.OpenJobRequest) {
 			r.Recipe = []byte(textRecipe + "operators: [{resise: {field: label}}]\n")
-		}, errkind.Invalid, `operator 0: unknown operator "resise"; did you mean "resize"?`},
+		}, errkind.Invalid, `operator 1: unknown operator "resise"; did you mean "resize"?`},
 		{"unknown parameter", func(r *feedv1.OpenJobRequest) {
 			r.Recipe = []byte(textRecipe + "operators: [{resize: {field: label, sise: 3}}]\n")
 		}, errkind.Invalid, `unknown parameter "sise" of resize; did you mean "size"?`},

@@ -72,7 +72,7 @@ func New(r *recipe.Recipe) (*Plan, error) {
 	for i, o := range r.Operators {
 		built, err := op.Build(o.Name, i, o.Params)
 		if err != nil {
-			return nil, errkind.With(errkind.Invalid, fmt.Errorf("operator %d: %w", i, err))
+			return nil, errkind.With(errkind.Invalid, fmt.Errorf("operator %d: %w", i+1, err))
 		}
 		info := built.Info()
 		resources := info.Resources
@@ -85,7 +85,7 @@ func New(r *recipe.Recipe) (*Plan, error) {
 		}
 		next, err := built.Schema(schema)
 		if err != nil {
-			return nil, errkind.With(errkind.Invalid, fmt.Errorf("operator %d: %w", i, err))
+			return nil, errkind.With(errkind.Invalid, fmt.Errorf("operator %d: %w", i+1, err))
 		}
 		stage.Ops, stage.Resources, schema = append(stage.Ops, built), resources, next
 		p.operators = append(p.operators, info)

@@ -131,7 +131,7 @@ func parseOperators(n *yaml.Node) ([]Operator, error) {
 	for i, item := range n.Content {
 		o, err := parseOperator(resolve(item))
 		if err != nil {
-			return nil, fmt.Errorf("operator %d: %w", i, err)
+			return nil, fmt.Errorf("operator %d: %w", i+1, err)
 		}
 		operators = append(operators, o)
 	}

@@ -117,7 +117,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		{"key twice", "source: a\nsource: b\n", `"source" of the recipe is given twice`},
 		{"scalar recipe", "hello", "must be a mapping"},
 		{"operators not a list", "source: a\noperators: {resize: {}}\n", "operators must be a list"},
-		{"two operators in one entry", "source: a\noperators:\n  - {resize: {size: 1}, crop: {size: 1}}\n", "operator 0: line 3: write one operator an entry"},
+		{"two operators in one entry", "source: a\noperators:\n  - {resize: {size: 1}, crop: {size: 1}}\n", "operator 1: line 3: write one operator an entry"},
 		{"bad layout", "source: a\noutput: {image: {layout: CWH}}\n", `unknown layout "CWH"; did you mean "CHW"?`},
 		{"reserved name", "source: a\nfields: {__key__: txt}\n", "names that begin with __"},
 		{"partition", "source: a\npartition: {samples: 0}\n", "samples must be a whole number of at least 1"},

@@ -18,12 +18,12 @@ func (r *Recipe) ToProto() (*recipev1.Recipe, error) {
 	for i, o := range r.Operators {
 		params, err := structpb.NewStruct(o.Params)
 		if err != nil {
-			return nil, errkind.Errorf(errkind.Invalid, "recipe: operator %d (%s): %w", i, o.Name, err)
+			return nil, errkind.Errorf(errkind.Invalid, "recipe: operator %d (%s): %w", i+1, o.Name, err)
 		}
 		op := &recipev1.Operator{Name: o.Name, Params: params, Barrier: o.Barrier, Resources: map[string]uint32{}}
 		for name, slots := range o.Resources {
 			if slots < 0 || slots > 1<<16 {
-				return nil, errkind.Errorf(errkind.Invalid, "recipe: operator %d (%s): %d slots of %s", i, o.Name, slots, name)
+				return nil, errkind.Errorf(errkind.Invalid, "recipe: operator %d (%s): %d slots of %s", i+1, o.Name, slots, name)
 			}
 			op.Resources[name] = uint32(slots)
 		}
@@ -50,7 +50,7 @@ func FromProto(p *recipev1.Recipe) (*Recipe, error) {
 	}
 	for i, o := range p.GetOperators() {
 		if o.GetName() == "" {
-			return nil, errkind.With(errkind.Invalid, fmt.Errorf("recipe: operator %d has no name", i))
+			return nil, errkind.With(errkind.Invalid, fmt.Errorf("recipe: operator %d has no name", i+1))
 		}
 		op := Operator{Name: o.GetName(), Barrier: o.GetBarrier()}
 		if len(o.GetParams().GetFields()) > 0 {

@@ -111,7 +111,7 @@ class FakeSidecar(flight.FlightServerBase):
             self.hold.wait()
         for entry in recipe.get("operators", []):
             if next(iter(entry)) == "resise":
-                raise Refused("invalid", 'recipe: operator 0: unknown operator "resise"; did you mean "resize"?')
+                raise Refused("invalid", 'recipe: operator 1: unknown operator "resise"; did you mean "resize"?')
         world = body["world_size"]
         if settings["global_batch"] % (world * settings["accumulation"]):
             raise Refused("invalid", f"global batch {settings['global_batch']} is not divisible by {world}")

@@ -132,7 +132,7 @@ def test_yaml_quotes_what_another_reader_would_misread(text):
         (lambda: mr.Recipe.from_yaml("[a]"), "a recipe must be a mapping"),
         (lambda: mr.Recipe.from_yaml("operators: []"), "source is missing"),
         (lambda: mr.Recipe.from_yaml("{source: a, operators: {x: 1}}"), "operators must be a list"),
-        (lambda: mr.Recipe.from_yaml("{source: a, operators: [{x: 1, y: 2}]}"), "operator 0: write one operator an entry"),
+        (lambda: mr.Recipe.from_yaml("{source: a, operators: [{x: 1, y: 2}]}"), "operator 1: write one operator an entry"),
         (lambda: mr.Recipe.from_yaml("{source: a, operators: [{x: 1}]}"), "the parameters of x must be a mapping"),
     ],
 )

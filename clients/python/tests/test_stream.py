@@ -102,7 +102,7 @@ def test_ranks_with_different_settings_are_told(loader):
         (
             mr.Recipe("fake://").op("resise"),
             mr.InvalidError,
-            'recipe: operator 0: unknown operator "resise"; did you mean "resize"?',
+            'recipe: operator 1: unknown operator "resise"; did you mean "resize"?',
         ),
     ],
 )

@@ -1,4 +1,7 @@
-"""From Arrow to tensors: one copy into fresh memory that belongs to the caller.
+"""From Arrow to tensors that belong to the caller: writable, and kept for as long as they are.
+
+Large columns stay where gRPC has put their message, which nobody else has; small ones, and those that lie askew for
+their element type, are copied.
 
 Tensors are torch's when torch has been imported by the time an epoch begins, else numpy's. Neither is imported for
 its own sake: importing torch takes seconds and hundreds of megabytes.
@@ -6,6 +9,7 @@ its own sake: importing torch takes seconds and hundreds of megabytes.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +19,9 @@ import pyarrow as pa
 from millrace._batch import Batch, Meta
 from millrace._wire import KEY_COLUMN, META_COLUMNS, SAMPLE_COLUMN, VALID_COLUMN, Header
 from millrace.errors import BadDataError, MillraceError
+
+# Columns of at least this many bytes are not copied. Smaller ones are, so that they do not keep a whole message alive.
+_ADOPT_BYTES = 1 << 20
 
 _ARROW_NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
@@ -123,11 +130,25 @@ def _is_number(kind: Any) -> bool:
 
 
 def _values(array: Any) -> Any:
-    """Copy the values of a primitive array into fresh, writable memory."""
+    """Give the values of a primitive array as writable memory of the caller."""
     if pa.types.is_boolean(array.type):
         return _bits(array)
     width = array.type.bit_width // 8
-    return _copy(array.buffers()[1], array.offset * width, len(array) * width)
+    buffer, offset, length = array.buffers()[1], array.offset * width, len(array) * width
+    if length >= _ADOPT_BYTES and (buffer.address + offset) % width == 0:
+        return _adopt(buffer, offset, length)
+    return _copy(buffer, offset, length)
+
+
+def _adopt(buffer: Any, offset: int, length: int) -> Any:
+    """Take a part of a received message as the caller's own memory.
+
+    Arrow calls what it has received immutable, since it may be shared; a message of a stream of ours is read once and
+    belongs to nobody else.
+    """
+    memory: Any = (ctypes.c_uint8 * length).from_address(buffer.address + offset)
+    memory.owner = buffer
+    return memory
 
 
 def _bits(array: Any) -> Any:
@@ -153,7 +174,7 @@ def _own_text(array: Any) -> Any:
 def _torch_tensor(values: Any, dtype: str, shape: tuple[int, ...]) -> Any:
     torch: Any = sys.modules["torch"]
     kind = getattr(torch, dtype)
-    if values.size == 0:
+    if len(memoryview(values)) == 0:
         return torch.empty(shape, dtype=kind)
     return torch.frombuffer(values, dtype=kind).reshape(shape)
 

@@ -356,7 +356,7 @@ class Recipe:
         operators = document.get("operators") or []
         if not isinstance(operators, Sequence) or isinstance(operators, str):
             raise InvalidError("recipe: operators must be a list (- name: {parameters})")
-        for i, entry in enumerate(operators):
+        for i, entry in enumerate(operators, 1):
             if isinstance(entry, str):
                 entry = {entry: None}
             if not isinstance(entry, Mapping) or len(entry) != 1:
