@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,28 +105,30 @@ func TestARoleServesUntilItsContextEnds(t *testing.T) {
 
 func TestTheIdleTimerWaitsForTheLastSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		expired, busy := 0, true
-		timer := newIdleTimer(time.Second, func() { expired++ })
-		timer.busy = func() bool { return busy }
+		var expired atomic.Int64
+		var busy atomic.Bool
+		busy.Store(true)
+		timer := newIdleTimer(time.Second, func() { expired.Add(1) })
+		timer.busy = busy.Load
 		timer.start()
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if expired != 0 {
+		if expired.Load() != 0 {
 			t.Error("it expired under an open session")
 		}
-		busy = false
+		busy.Store(false)
 		timer.start()
 		time.Sleep(900 * time.Millisecond)
 		timer.start() // counts anew
 		time.Sleep(900 * time.Millisecond)
 		synctest.Wait()
-		if expired != 0 {
+		if expired.Load() != 0 {
 			t.Error("it expired too early")
 		}
 		time.Sleep(200 * time.Millisecond)
 		synctest.Wait()
-		if expired != 1 {
-			t.Errorf("it expired %d times", expired)
+		if n := expired.Load(); n != 1 {
+			t.Errorf("it expired %d times", n)
 		}
 		timer.stop()
 	})
