@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -17,6 +18,9 @@ from millrace._process import PROCESS
 # How long an example takes depends on what else the machine does.
 settings.register_profile("millrace", deadline=None)
 settings.load_profile("millrace")
+
+# A run in the background of a shell inherits an ignored SIGINT, under which no test of Ctrl-C means anything.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Script:
