@@ -161,8 +161,8 @@ class Epoch:
 
 
 def elapsed() -> float:
-    """Seconds since the kernel started the launcher of the ranks, which has imports of its own to do."""
-    start = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19]
+    """Seconds since the kernel started this process. Its parent may be a shell that ran set-up before it became the launcher."""
+    start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(start) / os.sysconf("SC_CLK_TCK")
 
 
