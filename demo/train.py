@@ -161,7 +161,7 @@ class Epoch:
 
 
 def elapsed() -> float:
-    """Seconds since the kernel started this process. Its parent may be a shell that ran set-up before it became the launcher."""
+    """Seconds since the kernel started this process. Its parent may be a shell that has also run set-up."""
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(start) / os.sysconf("SC_CLK_TCK")
 
