@@ -12,6 +12,7 @@ import pyarrow as pa
 from millrace import _wire
 from millrace._batch import Batch
 from millrace._convert import Converter
+from millrace._memory import Trimmer
 from millrace._rpc import Connection
 from millrace._wire import Header
 from millrace.errors import InternalError, MillraceError, UnavailableError
@@ -140,7 +141,7 @@ class Stream:
                 writer.close()
 
     def _read(self, reader: Any) -> None:
-        ended, count = False, 0
+        ended, count, trimmer = False, 0, Trimmer()
         while True:
             try:
                 chunk = reader.read_chunk()
@@ -169,4 +170,6 @@ class Stream:
                 self._items.append(item)
                 self._changed.notify_all()
             # The next read may take long; neither the message nor a batch that the trainer has dropped stays for it.
+            size = chunk.data.nbytes
             del chunk, item
+            trimmer.received(size)
