@@ -14,6 +14,12 @@ FUZZTIME   ?= 5s
 DEMO_FLAGS ?=
 BENCH      ?= e2e
 
+# Random draws of the tests come from the sources themselves: the same sources draw the same, changed ones draw anew.
+# SEED=N repeats the draws of another run; `make explore` draws at random, more of them.
+SEED  ?= $(shell printf '%d' 0x$$(git rev-parse --short=12 'HEAD^{tree}' 2>/dev/null || echo 1))
+DRAWS ?= 1000
+RAPID_PKGS = $(shell grep -rl --include='*_test.go' --exclude-dir=.cache '"pgregory\.net/rapid"' . | xargs -r -n1 dirname | LC_ALL=C sort -u)
+
 # Packages that start goroutines have a leak check (internal/archtest sees to it); those are the ones worth racing.
 RACE_PKGS = $(shell grep -rl --include='*_test.go' --exclude-dir=.cache 'goleak\.VerifyTestMain' . | xargs -r -n1 dirname | LC_ALL=C sort -u)
 # The end-to-end tests drive the real binaries, and those of the architecture must not come from go's test cache,
@@ -72,7 +78,7 @@ proto: setup-tools ## Lint the protos and generate their Go code anew.
 
 ## Checks, from the fastest to the slowest.
 
-.PHONY: check fmt lint unit race fuzz-short e2e python test
+.PHONY: check fmt lint unit explore race fuzz-short e2e python test
 check: setup-tools ## Check formats, go.mod, protos and scripts.
 	@for script in .ci/run .ci/test .ci/fuzz .ci/setup-*; do bash -n "$$script"; done
 	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | grep -v '\.pb\.go$$' | xargs -r $(TOOLS)/gofumpt -l -extra); \
@@ -93,10 +99,16 @@ lint: setup-tools ## Lint the Go code.
 
 unit: setup-tools ## Run the Go tests.
 	@MILLRACE_BUF="$(CURDIR)/$(VENV)/bin/buf" MILLRACE_PROTOC_PLUGINS="$(CURDIR)/$(TOOLS)" go test -count=1 ./internal/archtest
-	@go test $(UNIT_PKGS)
+	@echo "random draws by SEED=$(SEED)"
+	@go test $(filter-out $(RAPID_PKGS:.%=github.com/millrace/millrace%),$(UNIT_PKGS))
+	@go test $(RAPID_PKGS) -rapid.seed=$(SEED)
+
+explore: setup-system ## Run the tests that draw at random with DRAWS (1,000) new draws each.
+	@go test -count=1 -timeout=60m $(RAPID_PKGS) -rapid.checks=$(DRAWS)
 
 race: setup-system ## Run the Go tests of packages that start goroutines under the race detector.
-	@go test -race -short $(RACE_PKGS)
+	@go test -race -short $(filter-out $(RAPID_PKGS),$(RACE_PKGS))
+	@go test -race -short $(filter $(RAPID_PKGS),$(RACE_PKGS)) -rapid.seed=$(SEED)
 
 fuzz-short: setup-system ## Run each fuzz target for FUZZTIME (5s).
 	@.ci/fuzz $(FUZZTIME)
@@ -106,7 +118,7 @@ e2e: build setup-test ## Run the end-to-end tests with the real binaries.
 
 python: build setup-test ## Lint, type-check and test the Python client.
 	@cd clients/python && ../../$(VENV)/bin/ruff check . && ../../$(VENV)/bin/ruff format --check . && ../../$(VENV)/bin/mypy --strict src
-	@cd clients/python && $(RUN_ENV) $(PYTHON) -m pytest
+	@cd clients/python && $(RUN_ENV) $(PYTHON) -m pytest --hypothesis-seed=$(SEED)
 
 test: ## Run everything that CI runs, setting up what it needs.
 	@.ci/test

@@ -9,7 +9,11 @@
 // that are never fused.
 package rng
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/millrace/millrace/internal/libm"
+)
 
 // Key names one sequence of random numbers.
 type Key struct {
@@ -77,8 +81,8 @@ func (s *Source) Uniform(lo, hi float64) float64 {
 
 // LogUniform is between lo and hi, both positive, with a uniform logarithm. It never leaves [lo, hi].
 func (s *Source) LogUniform(lo, hi float64) float64 {
-	from, to := ln(lo), ln(hi)
-	return min(max(exp(from+float64(s.Float64()*(to-from))), lo), hi)
+	from, to := libm.Log(lo), libm.Log(hi)
+	return min(max(libm.Exp(from+float64(s.Float64()*(to-from))), lo), hi)
 }
 
 // Bool is true with probability p: never for p <= 0, always for p >= 1.

@@ -291,17 +291,3 @@ func TestNormalDraws(t *testing.T) {
 	}
 	follows(t, "normal", x, func(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) })
 }
-
-// The package's own logarithm and exponential are within two ulps or so of the library's.
-func TestLibm(t *testing.T) {
-	for i := range 100_000 {
-		x := math.Exp(float64(i-50_000) / 100)
-		if got, want := ln(x), math.Log(x); math.Abs(got-want) > 4e-16*math.Abs(want) {
-			t.Fatalf("ln(%v): got %v, want %v", x, got, want)
-		}
-		y := float64(i-50_000) / 80
-		if got, want := exp(y), math.Exp(y); math.Abs(got-want) > 6e-16*want {
-			t.Fatalf("exp(%v): got %v, want %v", y, got, want)
-		}
-	}
-}

@@ -31,7 +31,7 @@ func TestPoolBuffersAreAlignedAndNeverShared(t *testing.T) {
 			},
 			"free": func(t *rapid.T) {
 				if len(live) == 0 {
-					t.Skip("nothing to free")
+					return
 				}
 				i := rapid.IntRange(0, len(live)-1).Draw(t, "i")
 				pool.Free(live[i].b)
@@ -39,7 +39,7 @@ func TestPoolBuffersAreAlignedAndNeverShared(t *testing.T) {
 			},
 			"reallocate": func(t *rapid.T) {
 				if len(live) == 0 {
-					t.Skip("nothing to reallocate")
+					return
 				}
 				o := &live[rapid.IntRange(0, len(live)-1).Draw(t, "i")]
 				n := rapid.IntRange(0, 20000).Draw(t, "n")

@@ -74,7 +74,7 @@ func TestStoreCountsWhatIsInMemory(t *testing.T) {
 			},
 			"stop reading": func(t *rapid.T) {
 				if len(reading) == 0 {
-					t.Skip("nobody reads")
+					return
 				}
 				reading[0].Release()
 				reading = reading[1:]

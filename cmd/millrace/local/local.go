@@ -42,6 +42,10 @@ type Config struct {
 	OnIdle func()
 	// GoneTimeout is how long a session stays open without a connection; 0: the sidecar's default.
 	GoneTimeout time.Duration
+	// Control are options of the connection by which workers and sidecar talk to the dispatcher.
+	Control []grpc.DialOption
+	// Way, if set, is put before each way from a worker's partitions to the sidecar.
+	Way func(partition.Fetcher) partition.Fetcher
 }
 
 // Local is all roles in one process.
@@ -63,7 +67,7 @@ func New(cfg Config) (*Local, error) {
 	if l.dispatcher, err = dispatch.New(cfg.Dispatch); err != nil {
 		return nil, err
 	}
-	if l.control, err = dial(l.inner); err != nil {
+	if l.control, err = dial(l.inner, cfg.Control...); err != nil {
 		return nil, err
 	}
 	fetchers := map[string]partition.Fetcher{}
@@ -73,7 +77,11 @@ func New(cfg Config) (*Local, error) {
 		if err != nil {
 			return nil, err
 		}
-		fetchers["local:"+name] = partition.Local(w.Store())
+		way := partition.Local(w.Store())
+		if cfg.Way != nil {
+			way = cfg.Way(way)
+		}
+		fetchers["local:"+name] = way
 	}
 	l.sidecar, err = feed.New(feed.Config{
 		Name: cfg.Name, Dispatcher: l.control, Listeners: append(cfg.Listeners, l.door), BudgetBytes: cfg.FeedBytes, Streams: cfg.Streams,

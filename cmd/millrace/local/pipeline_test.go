@@ -37,7 +37,7 @@ type job struct {
 	// What must not.
 	world, accumulation, workers int
 	prefetch                     int64
-	delays                       uint64 // seed of random delays in store and trainers; 0: none
+	delays                       uint64 // seed of random delays in store, workers, sidecar and trainers; 0: none
 	budget                       int64
 }
 
@@ -122,7 +122,9 @@ func start(tb testing.TB, src *source, j job) *run {
 			faultstore.Rule{Op: faultstore.ReadRange, Probability: 0.5, Effect: faultstore.Effect{Delay: 3 * time.Millisecond}},
 		), nil
 	}})
+	slow := slowness{seed: j.delays}
 	l, err := local.New(local.Config{
+		Control: slow.control(), Way: slow.way,
 		Name: "test", Workers: j.workers, Slots: map[string]int{"cpu": 2}, WorkerBytes: j.budget, FeedBytes: 64 << 20, Streams: 2,
 		Dispatch: dispatch.Config{Version: "test", Resolver: resolver, Cache: src.cache, Logger: slog.New(slog.DiscardHandler)},
 	})

@@ -3,6 +3,8 @@ package imagekernel
 import (
 	"math"
 	"math/bits"
+
+	"github.com/millrace/millrace/internal/libm"
 )
 
 // Affine is a matrix of two rows and three columns.
@@ -146,7 +148,7 @@ func GaussianKernel(size int, sigma float64, half []float32) []float32 {
 	sum := float32(0)
 	for i := range half {
 		x := float32(i) / float32(sigma)
-		half[i] = float32(exp(float64(-0.5 * float32(x*x))))
+		half[i] = float32(libm.Exp(float64(-0.5 * float32(x*x))))
 		sum += half[i]
 		if i > 0 {
 			sum += half[i]
@@ -156,29 +158,4 @@ func GaussianKernel(size int, sigma float64, half []float32) []float32 {
 		half[i] /= sum
 	}
 	return half
-}
-
-// exp is e to the power x for -700 < x ≤ 0, to within an ulp, and 0 below. (Polynomials: FDLIBM's e_exp.)
-func exp(x float64) float64 {
-	const (
-		ln2Hi = 6.93147180369123816490e-01
-		ln2Lo = 1.90821492927058770002e-10
-		log2E = 1.44269504088896338700e+00
-		p1    = 1.66666666666666657415e-01
-		p2    = -2.77777777770155933842e-03
-		p3    = 6.61375632143793436117e-05
-		p4    = -1.65339022054652515390e-06
-		p5    = 4.13813679705723846039e-08
-	)
-	if !(x > -700) {
-		return 0
-	}
-	k := int(float64(log2E*x) - 0.5)
-	hi := x - float64(float64(k)*ln2Hi)
-	lo := float64(float64(k) * ln2Lo)
-	r := hi - lo
-	t := float64(r * r)
-	c := r - float64(t*(p1+float64(t*(p2+float64(t*(p3+float64(t*(p4+float64(t*p5)))))))))
-	y := 1 - ((lo - float64(r*c)/(2-c)) - hi)
-	return y * math.Float64frombits(uint64(k+1023)<<52) //nolint:gosec // k is above -1023.
 }

@@ -57,19 +57,6 @@ func TestPerspectiveMapsCorners(t *testing.T) {
 	})
 }
 
-// exp is within two ulps of the library's.
-func TestExp(t *testing.T) {
-	for i := range 100_000 {
-		x := -float64(i) / 500
-		if got, want := exp(x), math.Exp(x); math.Abs(got-want) > 5e-16*want {
-			t.Fatalf("at %v: got %v, want %v", x, got, want)
-		}
-	}
-	if exp(-1000) != 0 || exp(math.Inf(-1)) != 0 || exp(math.NaN()) != 0 {
-		t.Error("far below zero")
-	}
-}
-
 // A Gaussian kernel sums to one and falls from its centre.
 func TestGaussianKernel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

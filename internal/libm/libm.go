@@ -1,4 +1,5 @@
-package rng
+// Package libm has the functions of package math that random draws and kernels need, with the same bits on every CPU.
+package libm
 
 import "math"
 
@@ -12,8 +13,8 @@ const (
 	log2E = 1.44269504088896338700e+00
 )
 
-// ln is the natural logarithm of x > 0. Others give what math.Log gives: NaN below 0, -Inf at 0.
-func ln(x float64) float64 {
+// Log is the natural logarithm of x > 0. Others give what math.Log gives: NaN below 0, -Inf at 0.
+func Log(x float64) float64 {
 	switch {
 	case math.IsNaN(x) || math.IsInf(x, 1):
 		return x
@@ -61,8 +62,8 @@ func split(x float64) (frac float64, e int) {
 	return math.Float64frombits(b&^(0x7ff<<52) | 1022<<52), e
 }
 
-// exp is e^x.
-func exp(x float64) float64 {
+// Exp is e^x.
+func Exp(x float64) float64 {
 	const (
 		overflow  = 7.09782712893383973096e+02
 		underflow = -7.45133219101941108420e+02
@@ -110,5 +111,5 @@ func scale(y float64, k int) float64 {
 
 // power2 is 2^k for -1022 <= k <= 1023.
 func power2(k int) float64 {
-	return math.Float64frombits(uint64(k+1023) << 52)
+	return math.Float64frombits(uint64(k+1023) << 52) //nolint:gosec // k is above -1023.
 }
