@@ -41,7 +41,7 @@ func (a *app) startLocal(ctx context.Context, g *service.Group, m *monitor, o *l
 	idle.busy = func() bool { return l.HasSessions() }
 	m.add(l.Collectors()...)
 	g.Go(func(ctx context.Context) error { defer done(); defer idle.stop(); return l.Run(ctx) })
-	if err := a.startWorkers(g, o, addresses[0]); err != nil {
+	if err := a.startWorkers(g, m, o, addresses[0]); err != nil {
 		return err
 	}
 	if o.watchStdin {

@@ -19,7 +19,7 @@ import (
 const restartPause = time.Second
 
 // startWorkers starts worker processes that connect to the dispatcher at address.
-func (a *app) startWorkers(g *service.Group, o *localServe, address string) error {
+func (a *app) startWorkers(g *service.Group, m *monitor, o *localServe, address string) error {
 	if o.workers == 0 {
 		return nil
 	}
@@ -35,9 +35,11 @@ func (a *app) startWorkers(g *service.Group, o *localServe, address string) erro
 	slots := max(1, o.slots/o.workers)
 	for i := range o.workers {
 		running.Add(1)
+		metrics := filepath.Join(dir, fmt.Sprintf("w%d-metrics.sock", i))
+		m.others = append(m.others, newRelay(fmt.Sprintf("w%d", i), metrics))
 		g.Go(func(ctx context.Context) error {
 			defer running.Done()
-			return a.runWorkerProcess(ctx, self, "--dispatcher", address, "--name", fmt.Sprintf("%s/w%d", processName(), i),
+			return a.runWorkerProcess(ctx, self, "--dispatcher", address, "--metrics", "unix://"+metrics, "--name", fmt.Sprintf("%s/w%d", processName(), i),
 				"--listen", "unix://"+filepath.Join(dir, fmt.Sprintf("w%d.sock", i)), "--cpu-slots", fmt.Sprint(slots),
 				"--budget", o.budget.String(), "--watch-stdin", "--log-level", a.logLevel, "--cache-dir", a.cacheDir)
 		})

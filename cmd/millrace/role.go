@@ -35,7 +35,8 @@ func (r *roleFlags) register(c *cobra.Command) {
 // monitor collects the metrics of a role's parts.
 type monitor struct {
 	collectors []prometheus.Collector
-	listener   net.Listener // nil: nobody asked for metrics
+	others     prometheus.Gatherers // of other processes
+	listener   net.Listener         // nil: nobody asked for metrics
 }
 
 // openMonitor listens at the address for metrics, so that a role whose address is taken does not even start.
@@ -88,7 +89,9 @@ func (m *monitor) start(g *service.Group) error {
 	if err != nil {
 		return err
 	}
-	g.Go(func(ctx context.Context) error { return service.ServeMonitor(ctx, m.listener, registry) })
+	g.Go(func(ctx context.Context) error {
+		return service.ServeMonitor(ctx, m.listener, append(prometheus.Gatherers{registry}, m.others...))
+	})
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -67,6 +68,19 @@ func TestWorkerProcessesDoNotOutliveALocalThatIsKilled(t *testing.T) {
 	eventually(t, patience, "two worker processes", func() bool { return len(running(t, r.mark)) == 3 })
 	r.signal(syscall.SIGKILL)
 	r.wait(patience)
+}
+
+// Who scrapes a local sees its worker processes too, each under its name; one that has died takes only its own away.
+func TestLocalServesTheMetricsOfItsWorkerProcesses(t *testing.T) {
+	p := newPlace(t)
+	r := p.start(millrace(), "local", "--socket", p.path("s"), "--workers", "2", "--metrics", "127.0.0.1:0")
+	eventually(t, patience, "metrics of both worker processes", func() bool {
+		_, text := scrape(t, r)
+		return strings.Contains(text, `millrace_worker_sessions_total{worker="w0"} 1`) &&
+			strings.Contains(text, `millrace_worker_sessions_total{worker="w1"} 1`) && strings.Contains(text, "millrace_dispatcher_workers 2")
+	})
+	r.stop()
+	nothingLeft(t, p, "s")
 }
 
 func TestLocalStopsWhenItHasBeenIdle(t *testing.T) {

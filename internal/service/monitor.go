@@ -26,9 +26,9 @@ func NewRegistry(parts ...prometheus.Collector) (*prometheus.Registry, error) {
 }
 
 // ServeMonitor serves /metrics for Prometheus and /healthz until ctx ends.
-func ServeMonitor(ctx context.Context, l net.Listener, registry *prometheus.Registry) error {
+func ServeMonitor(ctx context.Context, l net.Listener, metrics prometheus.Gatherer) error {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
