@@ -177,3 +177,29 @@ func TestHelpAndVersionAreAnswers(t *testing.T) {
 		}
 	}
 }
+
+// A second look says what went through since the first: here nothing, a job being idle.
+func TestTopLooksAgain(t *testing.T) {
+	p, recipe := imageSet(t, 1, 32)
+	r := p.start(millrace(), "local", "--socket", p.path("s"))
+	p.must("run", recipe, "--endpoint", r.address(0), "--job", "resnet", "--batch", "16")
+	matches(
+		t, p.must("top", "--endpoint", r.address(0), "--interval", "50ms", "--count", "2"),
+		`(?s)^JOB +STATE +EPOCH +STEP +ROWS/S +RANKS.*resnet +idle +0 +2 of 2 +- .*SAMPLES +SAMPLES/S\n.* \d+ +-\n.*resnet +idle +0 +2 of 2 +0\.0 .* \d+ +[\d.]+\n$`,
+	)
+	lines := strings.Split(strings.TrimSpace(p.must("top", "--json", "--endpoint", r.address(0), "--interval", "50ms", "--count", "3")), "\n")
+	if len(lines) != 3 {
+		t.Fatalf("three looks are %d lines", len(lines))
+	}
+	for _, line := range lines {
+		if jobs, _ := decode(t, line+"\n")["jobs"].([]any); len(jobs) != 1 {
+			t.Errorf("jobs are %v", jobs)
+		}
+	}
+	for _, wrong := range [][]string{{"--interval", "0s"}, {"--count", "-1"}} {
+		a := p.millrace(append([]string{"top", "--endpoint", r.address(0)}, wrong...)...)
+		if a.code != 2 {
+			t.Errorf("top %v: exit code %d", wrong, a.code)
+		}
+	}
+}

@@ -12,30 +12,33 @@ import (
 )
 
 // Status writes a dispatcher's snapshot.
-func Status(out io.Writer, s *statusv1.GetStatusResponse) error {
+func Status(out io.Writer, s *statusv1.GetStatusResponse) error { return status(out, s, nil) }
+
+// status writes a snapshot, with a column of rates if there are any.
+func status(out io.Writer, s *statusv1.GetStatusResponse, r *rates) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	if len(s.GetJobs()) == 0 {
 		line("no jobs")
 	} else {
-		line("JOB\tSTATE\tEPOCH\tSTEP\tRANKS\tHELD\tSOURCE")
+		line("JOB\tSTATE\tEPOCH\tSTEP\t%sRANKS\tHELD\tSOURCE", r.title("ROWS/S"))
 	}
 	for _, j := range s.GetJobs() {
 		step := progress.Count(j.GetStep())
 		if j.GetSteps() >= 0 {
 			step += " of " + progress.Count(j.GetSteps())
 		}
-		line("%s\t%s\t%d\t%s\t%s\t%s\t%s", j.GetName(), j.GetState(), j.GetEpoch(), step, rankStates(j), progress.Size(j.GetHeldBytes()), j.GetSource())
+		line("%s\t%s\t%d\t%s\t%s%s\t%s\t%s", j.GetName(), j.GetState(), j.GetEpoch(), step, r.job(j), rankStates(j), progress.Size(j.GetHeldBytes()), j.GetSource())
 	}
 	line("")
 	if len(s.GetWorkers()) == 0 {
 		line("no workers")
 	} else {
-		line("WORKER\tSTATE\tADDRESS\tSLOTS\tRUNNING\tHELD\tRSS\tSAMPLES")
+		line("WORKER\tSTATE\tADDRESS\tSLOTS\tRUNNING\tHELD\tRSS\tSAMPLES%s", r.last("SAMPLES/S"))
 	}
 	for _, x := range s.GetWorkers() {
-		line("%s\t%s\t%s\t%s\t%d\t%s of %s\t%s\t%s", x.GetName(), x.GetState(), x.GetAddress(), slots(x.GetSlots()), x.GetRunning(),
-			progress.Size(x.GetHeldBytes()), progress.Size(x.GetBudgetBytes()), progress.Size(x.GetResidentBytes()), progress.Count(x.GetSamples()))
+		line("%s\t%s\t%s\t%s\t%d\t%s of %s\t%s\t%s%s", x.GetName(), x.GetState(), x.GetAddress(), slots(x.GetSlots()), x.GetRunning(),
+			progress.Size(x.GetHeldBytes()), progress.Size(x.GetBudgetBytes()), progress.Size(x.GetResidentBytes()), progress.Count(x.GetSamples()), r.worker(x))
 	}
 	if err := w.Flush(); err != nil {
 		return err
