@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/feed/fetch"
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/preprocess/partition"
+	"github.com/millrace/millrace/preprocess/partition/flightdata"
 )
 
 // MinBudgetBytes is the smallest budget that a sidecar works with, besides the windows of its data streams.
@@ -74,7 +75,7 @@ func (c *Config) Validate() error {
 }
 
 // windows is what the flow-control windows of data streams take.
-func (c *Config) windows() int64 { return int64(c.Streams) * fetch.WindowBytes }
+func (c *Config) windows() int64 { return int64(c.Streams) * flightdata.WindowBytes }
 
 // payload is what is left for slices and batches.
 func (c *Config) payload() int64 { return c.BudgetBytes - c.windows() }

@@ -26,6 +26,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/feedtest"
 	"github.com/millrace/millrace/preprocess/partition"
+	"github.com/millrace/millrace/preprocess/partition/flightdata"
 )
 
 // rig is a sidecar on a Unix socket between a fake dispatcher and a worker.
@@ -71,7 +72,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	}
 	if o.remote {
 		r.dispatcher.Address = "worker:1"
-		l := listen(t, partition.NewServer(store).Register, partition.ServerOption())
+		l := listen(t, partition.NewServer(store).Register, flightdata.ServerOptions()...)
 		cfg.Local = nil
 		cfg.Dial = func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }
 	}

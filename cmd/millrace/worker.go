@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/service"
 	"github.com/millrace/millrace/preprocess/partition"
+	"github.com/millrace/millrace/preprocess/partition/flightdata"
 	"github.com/millrace/millrace/preprocess/worker"
 )
 
@@ -88,7 +89,7 @@ func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *
 		_ = l.Close()
 		return err
 	}
-	server := grpc.NewServer(append(service.ServerOptions(), partition.ServerOption())...)
+	server := grpc.NewServer(append(service.ServerOptions(), flightdata.ServerOptions()...)...)
 	partition.NewServer(w.Store()).Register(server)
 	service.RegisterHealth(server)
 	m.add(w.Collectors()...)

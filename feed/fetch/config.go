@@ -16,11 +16,6 @@ import (
 // DefaultStreams is how many slices are fetched at a time where nothing else is said.
 const DefaultStreams = 16
 
-// WindowBytes is the HTTP/2 flow-control window of a data stream and of its connection. A message is admitted whole
-// once the receiver waits for it, so the window only has to cover what is on the way between two messages: 1 MiB is
-// 5 GB/s at 0.2 ms, and 16 streams then take 16 MiB besides their messages instead of the 256 MiB of gRPC's greatest.
-const WindowBytes = 1 << 20
-
 // MaxMessageBytes is the largest slice that is received.
 const MaxMessageBytes = 256 << 20
 

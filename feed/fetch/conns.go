@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/preprocess/partition"
+	"github.com/millrace/millrace/preprocess/partition/flightdata"
 )
 
 // conns are the connections to workers, one each.
@@ -63,14 +64,11 @@ func (c *conns) dial(address string) (*grpc.ClientConn, error) {
 	if strings.HasPrefix(address, "unix:") {
 		target = address
 	}
-	options := []grpc.DialOption{
+	options := append(flightdata.DialOptions(),
 		grpc.WithTransportCredentials(c.cfg.Credentials),
-		grpc.WithStaticStreamWindowSize(WindowBytes),
-		grpc.WithStaticConnWindowSize(WindowBytes),
-		grpc.WithReadBufferSize(128 << 10),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessageBytes)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
-	}
+	)
 	if c.cfg.Dial != nil {
 		target = "passthrough:///" + address
 		options = append(options, grpc.WithContextDialer(c.cfg.Dial))

@@ -16,13 +16,13 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/preprocess/lineage"
 	"github.com/millrace/millrace/preprocess/partition"
+	"github.com/millrace/millrace/preprocess/partition/flightdata"
 )
 
 // worker is a data service that sends what it is told to.
@@ -76,7 +76,7 @@ func connect(t *testing.T, register func(*grpc.Server), options ...grpc.ServerOp
 	return c, pool
 }
 
-func record(t *testing.T, rows int) arrow.RecordBatch {
+func record(t testing.TB, rows int) arrow.RecordBatch {
 	t.Helper()
 	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{
 		{Name: "n", Type: arrow.PrimitiveTypes.Int64}, {Name: "text", Type: arrow.BinaryTypes.String},
@@ -116,7 +116,7 @@ func TestRemoteSlices(t *testing.T) {
 	defer store.Close()
 	rec := record(t, 100)
 	store.Put("job", 1, partition.New(lineage.SourceID(0, 0), 0, rec))
-	c, pool := connect(t, func(s *grpc.Server) { partition.NewServer(store).Register(s) }, partition.ServerOption())
+	c, pool := connect(t, func(s *grpc.Server) { partition.NewServer(store).Register(s) }, flightdata.ServerOptions()...)
 	at := int64(0)
 	err := fetchAll(t, c, ticket(40, 60), func(_ int, got arrow.RecordBatch) error {
 		want := rec.NewSlice(at, at+got.NumRows())
@@ -151,7 +151,7 @@ func TestRemoteSlices(t *testing.T) {
 }
 
 // messagesOf is what a well-behaved worker sends for rec.
-func messagesOf(t *testing.T, rec arrow.RecordBatch) []*flight.FlightData {
+func messagesOf(t testing.TB, rec arrow.RecordBatch) []*flight.FlightData {
 	t.Helper()
 	schema := ipc.GetSchemaPayload(rec.Schema(), memory.DefaultAllocator)
 	defer schema.Release()
@@ -167,10 +167,10 @@ func messagesOf(t *testing.T, rec arrow.RecordBatch) []*flight.FlightData {
 	schemaMeta, meta := schema.Meta(), payload.Meta()
 	defer schemaMeta.Release()
 	defer meta.Release()
-	header := bytes.Clone(meta.Bytes())
-	sum := partition.Checksum(header, body.Bytes())
+	schemaHeader, header := bytes.Clone(schemaMeta.Bytes()), bytes.Clone(meta.Bytes())
+	sum := flightdata.Checksum(header, body.Bytes())
 	return []*flight.FlightData{
-		{DataHeader: bytes.Clone(schemaMeta.Bytes())},
+		{DataHeader: schemaHeader, AppMetadata: partition.AppMetadata{Slice: partition.SchemaSlice, CRC32C: flightdata.Checksum(schemaHeader)}.Append(nil)},
 		{DataHeader: header, DataBody: body.Bytes(), AppMetadata: partition.AppMetadata{CRC32C: sum}.Append(nil)},
 	}
 }
@@ -180,6 +180,14 @@ func TestDamagedSlicesAreErrors(t *testing.T) {
 	for name, change := range map[string]func([]*flight.FlightData) []*flight.FlightData{
 		"body": func(m []*flight.FlightData) []*flight.FlightData {
 			m[1].DataBody[3] ^= 1
+			return m
+		},
+		"schema": func(m []*flight.FlightData) []*flight.FlightData {
+			m[0].DataHeader[40] ^= 1
+			return m
+		},
+		"schema without a checksum": func(m []*flight.FlightData) []*flight.FlightData {
+			m[0].AppMetadata = nil
 			return m
 		},
 		"header": func(m []*flight.FlightData) []*flight.FlightData {
@@ -201,7 +209,7 @@ func TestDamagedSlicesAreErrors(t *testing.T) {
 		"no schema": func(m []*flight.FlightData) []*flight.FlightData { return m[1:] },
 		"garbage that passes its checksum": func(m []*flight.FlightData) []*flight.FlightData {
 			m[1].DataHeader = bytes.Repeat([]byte{0xfe, 3}, 100)
-			m[1].AppMetadata = partition.AppMetadata{CRC32C: partition.Checksum(m[1].GetDataHeader(), m[1].GetDataBody())}.Append(nil)
+			m[1].AppMetadata = partition.AppMetadata{CRC32C: flightdata.Checksum(m[1].GetDataHeader(), m[1].GetDataBody())}.Append(nil)
 			return m
 		},
 		"one too many": func(m []*flight.FlightData) []*flight.FlightData {
@@ -234,50 +242,6 @@ func TestSilenceIsGivenUp(t *testing.T) {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
 	})
-}
-
-// Whatever bytes come, reading them ends in a message or an error, agrees with protobuf on what is well formed, and
-// keeps no buffer.
-func FuzzUnmarshal(f *testing.F) {
-	good, err := proto.Marshal(&flight.FlightData{
-		FlightDescriptor: &flight.FlightDescriptor{Cmd: []byte("x")}, DataHeader: []byte("header"), AppMetadata: []byte("meta"), DataBody: []byte("body"),
-	})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(good, uint8(3))
-	f.Add(good[:len(good)-2], uint8(1))
-	f.Add([]byte{0x08, 0x01, 0x15, 1, 2, 3, 4, 0x19, 1, 2, 3, 4, 5, 6, 7, 8}, uint8(200))
-	f.Add([]byte{0xc2, 0x3e, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, uint8(2))
-	f.Fuzz(func(t *testing.T, raw []byte, cut uint8) {
-		pool := partition.NewPool(0)
-		k := min(int(cut), len(raw))
-		parts := mem.BufferSlice{mem.SliceBuffer(raw[:k]), mem.SliceBuffer(raw[k:])}
-		d := &flightData{alloc: pool.Alloc, free: pool.Free}
-		err := newCodec().Unmarshal(parts, d)
-		var want flight.FlightData
-		if wantErr := proto.Unmarshal(raw, &want); err == nil && wantErr == nil {
-			if !bytes.Equal(d.header, want.GetDataHeader()) || !bytes.Equal(d.appMetadata, want.GetAppMetadata()) || !bytes.Equal(d.body, want.GetDataBody()) {
-				t.Errorf("read %q %q %q, protobuf has %q %q %q", d.header, d.appMetadata, d.body, want.GetDataHeader(), want.GetAppMetadata(), want.GetDataBody())
-			}
-		} else if err != nil && wantErr == nil && !errorsAreGroups(raw) {
-			t.Errorf("refused what protobuf reads: %v", err)
-		}
-		d.drop()
-		if err := pool.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// errorsAreGroups says whether raw may hold groups, an old form that protobuf skips and this codec refuses.
-func errorsAreGroups(raw []byte) bool {
-	for _, b := range raw {
-		if b&7 == 3 {
-			return true
-		}
-	}
-	return false
 }
 
 // as is v, which is known to be a T.

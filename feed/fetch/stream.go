@@ -10,16 +10,13 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
 
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/grpcerr"
 	"github.com/millrace/millrace/preprocess/partition"
+	"github.com/millrace/millrace/preprocess/partition/flightdata"
 )
-
-// minHeader is less than any IPC header has.
-const minHeader = 8
 
 // errSilent ends an attempt in which nothing has come for too long.
 var errSilent = errkind.Errorf(errkind.Unavailable, "nothing has come for too long")
@@ -44,8 +41,10 @@ func (r remote) Fetch(ctx context.Context, ticket partition.Ticket, fn func(i in
 	watchdog := time.AfterFunc(r.silence, func() { cancel(errSilent) })
 	defer watchdog.Stop()
 
+	came := 0
 	err = r.read(ctx, body, func(i int, rec arrow.RecordBatch) error {
 		watchdog.Reset(r.silence)
+		came++
 		if i >= len(ticket.Slices) || rec.NumRows() != ticket.Slices[i].Rows {
 			return errkind.Errorf(errkind.Internal, "a worker sent %d rows as slice %d, which were not asked for", rec.NumRows(), i)
 		}
@@ -54,10 +53,25 @@ func (r remote) Fetch(ctx context.Context, ticket partition.Ticket, fn func(i in
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errSilent) {
 		return fmt.Errorf("%w (%s)", errSilent, r.silence)
 	}
+	if err == nil && came < len(ticket.Slices) {
+		return errkind.Errorf(errkind.BadData, "the stream ended after %d of %d slices", came, len(ticket.Slices))
+	}
 	return err
 }
 
-func (r remote) read(ctx context.Context, ticket []byte, fn func(i int, rec arrow.RecordBatch) error) (err error) {
+func (r remote) read(ctx context.Context, ticket []byte, fn func(i int, rec arrow.RecordBatch) error) error {
+	stream, err := flight.NewFlightServiceClient(r.conn).DoGet(ctx, &flight.Ticket{Ticket: ticket}, flightdata.CallOption())
+	if err != nil {
+		return grpcerr.FromStatus(err)
+	}
+	return readStream(stream, r.pool, fn)
+}
+
+// receiver is the receiving end of a stream.
+type receiver interface{ RecvMsg(m any) error }
+
+// readStream calls fn for each record batch that stream has.
+func readStream(stream receiver, pool *partition.Pool, fn func(i int, rec arrow.RecordBatch) error) (err error) {
 	// Arrow's reader checks little of what it is given. What passes the checksum was made by a worker of ours; still a
 	// fault there must not end this process.
 	defer func() {
@@ -65,11 +79,7 @@ func (r remote) read(ctx context.Context, ticket []byte, fn func(i int, rec arro
 			err = errkind.Errorf(errkind.BadData, "reading what a worker sent: %v", p)
 		}
 	}()
-	stream, err := flight.NewFlightServiceClient(r.conn).DoGet(ctx, &flight.Ticket{Ticket: ticket}, grpc.ForceCodecV2(newCodec()))
-	if err != nil {
-		return grpcerr.FromStatus(err)
-	}
-	messages := &messages{stream: stream, pool: r.pool}
+	messages := &messages{stream: stream, pool: pool}
 	defer messages.Release()
 	reader, err := ipc.NewReaderFromMessageReader(messages)
 	if err != nil {
@@ -86,7 +96,7 @@ func (r remote) read(ctx context.Context, ticket []byte, fn func(i int, rec arro
 
 // messages gives Arrow's reader the messages of a stream, once their checksums have been checked.
 type messages struct {
-	stream grpc.ClientStream
+	stream receiver
 	pool   *partition.Pool
 	count  int
 	last   *ipc.Message
@@ -98,47 +108,37 @@ var _ ipc.MessageReader = (*messages)(nil)
 // Message is the next message, valid until the next call.
 func (m *messages) Message() (*ipc.Message, error) {
 	m.drop()
-	d := &flightData{alloc: m.pool.Alloc, free: m.pool.Free}
-	if err := m.stream.RecvMsg(d); err != nil {
+	in := flightdata.NewIncoming(m.pool)
+	if err := m.stream.RecvMsg(in); err != nil {
 		if !errors.Is(err, io.EOF) {
 			m.err = grpcerr.FromStatus(err)
 		}
 		return nil, err
 	}
-	if err := m.check(d); err != nil {
-		d.drop()
+	if err := m.check(in); err != nil {
+		in.Drop()
 		m.err = err
 		return nil, err
 	}
 	m.count++
-	body := memory.NewBufferBytes(nil)
-	if d.body != nil {
-		body = m.pool.Buffer(d.body)
-	}
-	header := memory.NewBufferBytes(d.header)
-	m.last = ipc.NewMessage(header, body)
-	header.Release()
-	body.Release()
+	m.last = in.Message()
 	return m.last, nil
 }
 
-// check compares a record batch with its checksum. The first message is the schema, which has none.
-func (m *messages) check(d *flightData) error {
-	if len(d.header) < minHeader {
-		return errkind.Errorf(errkind.BadData, "message %d has a header of %d bytes", m.count, len(d.header))
+// check compares a message with its checksum and its place in the stream.
+func (m *messages) check(in *flightdata.Incoming) error {
+	if !in.HasHeader() {
+		return errkind.Errorf(errkind.BadData, "message %d has no header", m.count)
 	}
-	if m.count == 0 {
-		return nil
-	}
-	meta, err := partition.ParseAppMetadata(d.appMetadata)
+	meta, err := partition.ParseAppMetadata(in.AppMetadata)
 	if err != nil {
 		return err
 	}
-	if int(meta.Slice) != m.count-1 {
-		return errkind.Errorf(errkind.Internal, "slice %d came in place of slice %d", meta.Slice, m.count-1)
+	if sum := in.Checksum(); sum != meta.CRC32C {
+		return errkind.Errorf(errkind.BadData, "message %d was damaged on the way: its checksum is %08x, not %08x", m.count, sum, meta.CRC32C)
 	}
-	if sum := partition.Checksum(d.header, d.body); sum != meta.CRC32C {
-		return errkind.Errorf(errkind.BadData, "slice %d was damaged on the way: its checksum is %08x, not %08x", meta.Slice, sum, meta.CRC32C)
+	if want := uint32(m.count - 1); meta.Slice != want { //nolint:gosec // The schema, before slice 0, is SchemaSlice.
+		return errkind.Errorf(errkind.Internal, "slice %d came in place of slice %d", meta.Slice, want)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/feed/session"
 	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/preprocess/partition/flightdata"
 )
 
 // DoGet sends the rest of an epoch. A batch counts as consumed when the next one is sent.
@@ -19,7 +20,7 @@ func (s *Server) DoGet(ticket *flight.Ticket, stream flight.FlightService_DoGetS
 	if err != nil {
 		return err
 	}
-	if err := send(stream, schemaData(batches.Job().Description().Schema)); err != nil {
+	if err := send(stream, flightdata.NewSchema(batches.Job().Description().Schema)); err != nil {
 		return err
 	}
 	for {
@@ -53,7 +54,7 @@ func (s *Server) DoExchange(stream flight.FlightService_DoExchangeServer) error 
 	if err != nil {
 		return err
 	}
-	if err := send(stream, schemaData(batches.Job().Description().Schema)); err != nil {
+	if err := send(stream, flightdata.NewSchema(batches.Job().Description().Schema)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
@@ -151,12 +152,13 @@ func sendBatch(stream grpc.ServerStream, b *session.Batch) error {
 	if err != nil {
 		return err
 	}
-	d, err := recordData(b.Record, header)
+	m, err := flightdata.NewRecord(b.Record, func() {})
 	if err != nil {
 		return err
 	}
-	return send(stream, d)
+	m.AppMetadata = header
+	return send(stream, m)
 }
 
 // send sends a message. gRPC's own errors stay as they are.
-func send(stream grpc.ServerStream, d *data) error { return stream.SendMsg(d) }
+func send(stream grpc.ServerStream, m *flightdata.Outgoing) error { return stream.SendMsg(m) }

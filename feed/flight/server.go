@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/feed/session"
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/grpcerr"
+	"github.com/millrace/millrace/preprocess/partition/flightdata"
 	statusv1 "github.com/millrace/millrace/proto/millrace/status/v1"
 )
 
@@ -60,17 +61,15 @@ func NewServer(cfg Config) (*Server, error) {
 // GRPC makes a gRPC server with the service, health and reflection. options are added to its own, such as those for
 // encryption.
 func (s *Server) GRPC(options ...grpc.ServerOption) *grpc.Server {
-	own := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(newCodec()),
+	own := append(flightdata.ServerOptions(),
 		grpc.StatsHandler(connections{table: s.cfg.Table}),
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.WriteBufferSize(128 << 10),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.ChainUnaryInterceptor(s.guardUnary),
 		grpc.ChainStreamInterceptor(s.guardStream),
-	}
+	)
 	g := grpc.NewServer(append(own, options...)...)
 	flight.RegisterFlightServiceServer(g, s)
 	healthpb.RegisterHealthServer(g, s.health)

@@ -5,6 +5,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/millrace/millrace/internal/grpcerr"
+	"github.com/millrace/millrace/preprocess/partition/flightdata"
 )
 
 // Server gives the rows of a Store to sidecars over Arrow Flight. It serves DoGet alone: a ticket is an encoded
@@ -19,7 +20,7 @@ type Server struct {
 // NewServer serves what store holds.
 func NewServer(store *Store) *Server { return &Server{store: store} }
 
-// Register adds the service to a gRPC server, which has to be made with [ServerOption].
+// Register adds the service to a gRPC server, which has to be made with flightdata.ServerOptions.
 func (s *Server) Register(g *grpc.Server) { flight.RegisterFlightServiceServer(g, s) }
 
 // DoGet sends the rows of a ticket. What is sent is not copied: it stays in memory until gRPC has written it.
@@ -33,19 +34,24 @@ func (s *Server) DoGet(request *flight.Ticket, stream flight.FlightService_DoGet
 		return grpcerr.ToStatus(err)
 	}
 	defer r.close()
-	if err := stream.SendMsg(newSchemaData(r.schema())); err != nil {
+	if err := send(stream, SchemaSlice, flightdata.NewSchema(r.schema())); err != nil {
 		return err
 	}
 	for i := range ticket.Slices {
 		rec, done := r.next(i)
-		data, err := newRecordData(i, rec, done)
+		message, err := flightdata.NewRecord(rec, done)
 		if err != nil {
 			done()
 			return grpcerr.ToStatus(err)
 		}
-		if err := stream.SendMsg(data); err != nil {
+		if err := send(stream, uint32(i), message); err != nil { //nolint:gosec // At most MaxSlices.
 			return err
 		}
 	}
 	return nil
+}
+
+func send(stream grpc.ServerStream, slice uint32, message *flightdata.Outgoing) error {
+	message.AppMetadata = AppMetadata{Slice: slice, CRC32C: message.Checksum()}.Append(nil)
+	return stream.SendMsg(message)
 }

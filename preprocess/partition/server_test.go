@@ -21,13 +21,14 @@ import (
 
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/preprocess/lineage"
+	"github.com/millrace/millrace/preprocess/partition/flightdata"
 )
 
 // serve runs a Server over store and returns a stock Flight client of it.
 func serve(t *testing.T, store *Store) (flight.FlightServiceClient, func()) {
 	t.Helper()
 	lis := bufconn.Listen(1 << 20)
-	server := grpc.NewServer(ServerOption())
+	server := grpc.NewServer(flightdata.ServerOptions()...)
 	NewServer(store).Register(server)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(lis) }()
@@ -75,9 +76,9 @@ func fetchRemote(t *testing.T, client flight.FlightServiceClient, ticket Ticket)
 }
 
 type checkingStream struct {
-	t       *testing.T
-	stream  flight.FlightService_DoGetClient
-	batches uint32
+	t        *testing.T
+	stream   flight.FlightService_DoGetClient
+	messages uint32
 }
 
 func (s *checkingStream) Recv() (*flight.FlightData, error) {
@@ -89,10 +90,10 @@ func (s *checkingStream) Recv() (*flight.FlightData, error) {
 	if err != nil {
 		s.t.Error(err)
 	}
-	if sum := Checksum(data.GetDataHeader(), data.GetDataBody()); meta != (AppMetadata{Slice: s.batches, CRC32C: sum}) {
-		s.t.Errorf("record batch %d with checksum %x says %+v", s.batches, sum, meta)
+	if sum := flightdata.Checksum(data.GetDataHeader(), data.GetDataBody()); meta != (AppMetadata{Slice: s.messages - 1, CRC32C: sum}) {
+		s.t.Errorf("message %d with checksum %x says %+v", s.messages, sum, meta)
 	}
-	s.batches++
+	s.messages++
 	return data, nil
 }
 

@@ -4,110 +4,17 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"math"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/arrow-go/v18/arrow/flight"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/mem"
 
 	"github.com/millrace/millrace/feed/session"
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/preprocess/partition"
 )
-
-func record(alloc memory.Allocator, rows int) arrow.RecordBatch {
-	b := array.NewRecordBuilder(alloc, arrow.NewSchema([]arrow.Field{
-		{Name: "n", Type: arrow.PrimitiveTypes.Int64}, {Name: "flag", Type: arrow.FixedWidthTypes.Boolean}, {Name: "text", Type: arrow.BinaryTypes.String},
-	}, nil))
-	defer b.Release()
-	for i := range rows {
-		as[*array.Int64Builder](b.Field(0)).Append(int64(i))
-		as[*array.BooleanBuilder](b.Field(1)).Append(i%3 == 0)
-		as[*array.StringBuilder](b.Field(2)).Append(strings.Repeat("x", i%5))
-	}
-	return b.NewRecordBatch()
-}
-
-// replay gives a stock Flight reader the messages of a stream.
-type replay struct{ messages [][]byte }
-
-func (r *replay) Recv() (*flight.FlightData, error) {
-	var d flight.FlightData
-	raw := r.messages[0]
-	r.messages = r.messages[1:]
-	return &d, encoding.GetCodecV2("proto").Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, &d)
-}
-
-// What is sent without copying is read by a stock client as the same rows, and its buffers are given back exactly when
-// gRPC is done with them.
-func TestMessagesAreReadByStockClients(t *testing.T) {
-	for _, rows := range []int{0, 1, 7, 100, 5000} {
-		alloc := memory.NewCheckedAllocator(memory.DefaultAllocator)
-		rec := record(alloc, rows)
-		want := record(memory.DefaultAllocator, rows)
-		d, err := recordData(rec, []byte("meta"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		rec.Release()
-		c := newCodec()
-		schema, err := c.Marshal(schemaData(rec.Schema()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := c.Marshal(d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		source := &replay{messages: [][]byte{schema.Materialize(), body.Materialize()}}
-		reader, err := flight.NewRecordReader(source)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := reader.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !array.RecordEqual(want, got) || string(reader.LatestAppMetadata()) != "meta" {
-			t.Errorf("%d rows came otherwise", rows)
-		}
-		reader.Release()
-		if rows == 5000 && alloc.CurrentAlloc() == 0 {
-			t.Error("buffers were given back before gRPC was done with them")
-		}
-		body.Free()
-		alloc.AssertSize(t, 0)
-	}
-}
-
-// Buffers that gRPC forgets are given back by the garbage collector.
-func TestForgottenMessagesAreReleased(t *testing.T) {
-	released := make(chan struct{})
-	func() {
-		large := make([]byte, 1<<20)
-		_, err := newCodec().Marshal(&data{header: []byte("h"), body: [][]byte{large}, release: func() { close(released) }})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}()
-	for {
-		runtime.GC()
-		select {
-		case <-released:
-			return
-		default:
-			runtime.Gosched()
-		}
-	}
-}
 
 // The header has the layout that docs/formats/session.md gives.
 func TestHeader(t *testing.T) {
@@ -206,13 +113,4 @@ func FuzzBodies(f *testing.F) {
 			t.Errorf("acknowledgement %x: %v", raw, err)
 		}
 	})
-}
-
-// as is v, which is known to be a T.
-func as[T any](v any) T {
-	t, ok := v.(T)
-	if !ok {
-		panic(fmt.Sprintf("%T is no %T", v, t))
-	}
-	return t
 }

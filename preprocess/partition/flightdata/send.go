@@ -1,4 +1,4 @@
-package flight
+package flightdata
 
 import (
 	"io"
@@ -9,56 +9,57 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/millrace/millrace/internal/errkind"
 )
 
-// Fields of arrow.flight.protocol.FlightData.
-const (
-	fieldHeader      = 2
-	fieldAppMetadata = 3
-	fieldBody        = 1000
-)
+// Outgoing is a message to send once, with SendMsg of a stream whose server has [ServerOptions].
+type Outgoing struct {
+	// AppMetadata goes with it.
+	AppMetadata []byte
 
-// data is a FlightData message whose body lies in the buffers of a record batch.
-type data struct {
-	header      []byte
-	appMetadata []byte
-	body        [][]byte
-	release     func() // called once, when the body is not needed any more
+	header  []byte
+	body    [][]byte
+	release func() // called once, when the body is not needed any more
 }
 
-// schemaData is the first message of a stream.
-func schemaData(schema *arrow.Schema) *data {
+// NewSchema is the first message of a stream.
+func NewSchema(schema *arrow.Schema) *Outgoing {
 	payload := ipc.GetSchemaPayload(schema, memory.DefaultAllocator)
 	defer payload.Release()
 	meta := payload.Meta()
 	defer meta.Release()
-	return &data{header: slices.Clone(meta.Bytes()), release: func() {}}
+	return &Outgoing{header: slices.Clone(meta.Bytes()), release: func() {}}
 }
 
-// recordData is the message of a record batch. It holds references to its buffers until release.
-func recordData(rec arrow.RecordBatch, appMetadata []byte) (*data, error) {
+// NewRecord is the message of a record batch. It holds references to its buffers until it was sent or dropped, and then
+// calls done. Where it cannot be made, done is not called.
+func NewRecord(rec arrow.RecordBatch, done func()) (*Outgoing, error) {
 	payload, err := ipc.GetRecordBatchPayload(rec)
 	if err != nil {
-		return nil, errkind.Errorf(errkind.Internal, "encoding a batch: %w", err)
+		return nil, errkind.Errorf(errkind.Internal, "encoding a record batch: %w", err)
 	}
 	meta := payload.Meta()
-	release := func() {
-		meta.Release()
-		payload.Release()
-	}
 	var body pieces
 	if err := payload.SerializeBody(&body); err != nil {
-		release()
-		return nil, errkind.Errorf(errkind.Internal, "encoding a batch: %w", err)
+		meta.Release()
+		payload.Release()
+		return nil, errkind.Errorf(errkind.Internal, "encoding a record batch: %w", err)
 	}
-	return &data{header: meta.Bytes(), appMetadata: appMetadata, body: body, release: release}, nil
+	return &Outgoing{header: meta.Bytes(), body: body, release: func() {
+		meta.Release()
+		payload.Release()
+		done()
+	}}, nil
 }
+
+// Checksum is the [Checksum] of the message.
+func (m *Outgoing) Checksum() uint32 { return Checksum(m.header, m.body...) }
+
+// Drop gives up a message that will not be sent.
+func (m *Outgoing) Drop() { m.release() }
 
 // pieces records what is written to it, without copying: what it is given are Arrow's own buffers, which stay as they
 // are until their payload is released.
@@ -72,33 +73,23 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// codec encodes data without copying its body and leaves everything else to the standard codec.
-type codec struct{ encoding.CodecV2 }
-
-func newCodec() codec { return codec{CodecV2: encoding.GetCodecV2(proto.Name)} }
-
-// Marshal makes a valid FlightData message: what goes before the body and its small pieces are copied into one
-// buffer, large pieces are referred to.
-func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	d, ok := v.(*data)
-	if !ok {
-		return c.CodecV2.Marshal(v)
-	}
+// marshal copies what goes before the body and its small pieces into one buffer and refers to large pieces.
+func (m *Outgoing) marshal() mem.BufferSlice {
 	size := 0
-	for _, b := range d.body {
+	for _, b := range m.body {
 		size += len(b)
 	}
-	copied := appendField(nil, fieldHeader, d.header)
-	if len(d.appMetadata) > 0 {
-		copied = appendField(copied, fieldAppMetadata, d.appMetadata)
+	copied := appendField(nil, fieldHeader, m.header)
+	if len(m.AppMetadata) > 0 {
+		copied = appendField(copied, fieldAppMetadata, m.AppMetadata)
 	}
 	if size > 0 {
 		copied = protowire.AppendTag(copied, fieldBody, protowire.BytesType)
 		copied = protowire.AppendVarint(copied, uint64(size))
 	}
 	var out mem.BufferSlice
-	sending := newSending(d.release)
-	for _, b := range d.body {
+	sending := newSending(m.release)
+	for _, b := range m.body {
 		if mem.IsBelowBufferPoolingThreshold(len(b)) { // gRPC never says when it is done with such a buffer
 			copied = append(copied, b...)
 			continue
@@ -114,7 +105,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 		out = append(out, mem.SliceBuffer(copied))
 	}
 	sending.state.done()
-	return out, nil
+	return out
 }
 
 func appendField(dst []byte, field protowire.Number, value []byte) []byte {
