@@ -1,0 +1,85 @@
+package transport_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/millrace/millrace/bench/transport"
+	"github.com/millrace/millrace/internal/errkind"
+)
+
+// sideVariable makes this test program one process of a side.
+const sideVariable = "MILLRACE_TEST_SIDE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(sideVariable) == "" {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	if err := side(os.Args[1:]).Run(context.Background(), os.Stdin, os.Stdout); err != nil {
+		_, _ = os.Stderr.WriteString(err.Error() + "\n")
+		os.Exit(1)
+	}
+}
+
+// side reads the arguments that the runner gives.
+func side(args []string) transport.Side {
+	s := transport.Side{Rows: 2}
+	for i, a := range args {
+		value := args[min(i+1, len(args)-1)]
+		switch a {
+		case "--kind":
+			s.Kind = value
+		case "--role":
+			s.Role = value
+		case "--network":
+			s.Network = value
+		case "--dir":
+			s.Dir = value
+		case "--address":
+			s.Address = value
+		case "--tls":
+			s.TLS = true
+		}
+	}
+	return s
+}
+
+// Each scenario moves batches on both sides, encrypted or not, and gives figures of each.
+func TestScenariosMoveBatches(t *testing.T) {
+	t.Setenv(sideVariable, "1")
+	for _, encrypted := range []bool{false, true} {
+		for _, s := range transport.Scenarios()[:2] {
+			var log bytes.Buffer
+			s.Rows = 2
+			r, err := transport.Run(t.Context(), s, transport.Options{
+				Program: os.Args[0], Rounds: 1, Window: 100 * time.Millisecond, WarmUp: 50 * time.Millisecond, TLS: encrypted, Log: &log,
+			})
+			if err != nil {
+				t.Fatalf("%v\n%s", err, &log)
+			}
+			if r.GBPerSecond <= 0 || r.StockGBPerSecond <= 0 || r.CPURatio <= 0 || r.Scenario != s.Name || strings.Count(log.String(), "\n") != 2 {
+				t.Errorf("%+v\n%s", r, &log)
+			}
+		}
+	}
+}
+
+func TestWrongRunsAreRefused(t *testing.T) {
+	if _, err := transport.Find("nothing"); errkind.Of(err) != errkind.Invalid {
+		t.Errorf("an unknown scenario: %v", err)
+	}
+	if _, err := transport.Run(t.Context(), transport.Scenarios()[0], transport.Options{Log: io.Discard}); errkind.Of(err) != errkind.Invalid {
+		t.Errorf("no rounds: %v", err)
+	}
+	if err := (transport.Side{Kind: "other"}).Run(t.Context(), nil, io.Discard); errkind.Of(err) != errkind.Invalid {
+		t.Errorf("an unknown side: %v", err)
+	}
+}
