@@ -109,7 +109,7 @@ func newBatch(alloc memory.Allocator, rows int) arrow.RecordBatch {
 	defer images.Release()
 	images.Resize(rows * imageBytes)
 	for i := range images.Bytes() {
-		images.Bytes()[i] = byte(i * 31)
+		images.Bytes()[i] = byte(i * 31 & 0xff)
 	}
 	labels := array.NewInt64Builder(alloc)
 	defer labels.Release()

@@ -25,15 +25,15 @@ func (w *wire) RecvMsg(m any) error {
 }
 
 // rawMessages is what a worker sends for 50 rows.
-func rawMessages(t testing.TB) [][]byte {
-	t.Helper()
-	rec := record(t, 50)
+func rawMessages(tb testing.TB) [][]byte {
+	tb.Helper()
+	rec := record(tb, 50)
 	defer rec.Release()
 	var raw [][]byte
-	for _, m := range messagesOf(t, rec) {
+	for _, m := range messagesOf(tb, rec) {
 		b, err := proto.Marshal(m)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		raw = append(raw, b)
 	}
@@ -41,8 +41,8 @@ func rawMessages(t testing.TB) [][]byte {
 }
 
 // readRows is the number of rows read from raw messages. No buffer may be left.
-func readRows(t testing.TB, raw ...[]byte) (rows int64, err error) {
-	t.Helper()
+func readRows(tb testing.TB, raw ...[]byte) (rows int64, err error) {
+	tb.Helper()
 	pool := partition.NewPool(0)
 	w := wire(raw)
 	err = readStream(&w, pool, func(_ int, rec arrow.RecordBatch) error {
@@ -50,7 +50,7 @@ func readRows(t testing.TB, raw ...[]byte) (rows int64, err error) {
 		return nil
 	})
 	if closeErr := pool.Close(); closeErr != nil {
-		t.Error(closeErr)
+		tb.Error(closeErr)
 	}
 	return rows, err
 }

@@ -76,8 +76,8 @@ func connect(t *testing.T, register func(*grpc.Server), options ...grpc.ServerOp
 	return c, pool
 }
 
-func record(t testing.TB, rows int) arrow.RecordBatch {
-	t.Helper()
+func record(tb testing.TB, rows int) arrow.RecordBatch {
+	tb.Helper()
 	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{
 		{Name: "n", Type: arrow.PrimitiveTypes.Int64}, {Name: "text", Type: arrow.BinaryTypes.String},
 	}, nil))
@@ -151,18 +151,18 @@ func TestRemoteSlices(t *testing.T) {
 }
 
 // messagesOf is what a well-behaved worker sends for rec.
-func messagesOf(t testing.TB, rec arrow.RecordBatch) []*flight.FlightData {
-	t.Helper()
+func messagesOf(tb testing.TB, rec arrow.RecordBatch) []*flight.FlightData {
+	tb.Helper()
 	schema := ipc.GetSchemaPayload(rec.Schema(), memory.DefaultAllocator)
 	defer schema.Release()
 	payload, err := ipc.GetRecordBatchPayload(rec)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer payload.Release()
 	var body bytes.Buffer
 	if err := payload.SerializeBody(&body); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	schemaMeta, meta := schema.Meta(), payload.Meta()
 	defer schemaMeta.Release()

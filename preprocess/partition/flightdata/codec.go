@@ -30,7 +30,6 @@ func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.WriteBufferSize(BufferBytes),
-		grpc.SharedWriteBuffer(true),
 	}
 }
 
@@ -40,7 +39,6 @@ func DialOptions() []grpc.DialOption {
 		grpc.WithStaticStreamWindowSize(WindowBytes),
 		grpc.WithStaticConnWindowSize(WindowBytes),
 		grpc.WithReadBufferSize(BufferBytes),
-		grpc.WithSharedWriteBuffer(true),
 	}
 }
 

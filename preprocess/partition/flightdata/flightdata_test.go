@@ -19,8 +19,8 @@ import (
 	"github.com/millrace/millrace/internal/errkind"
 )
 
-func record(t testing.TB, alloc memory.Allocator, rows int) arrow.RecordBatch {
-	t.Helper()
+func record(tb testing.TB, alloc memory.Allocator, rows int) arrow.RecordBatch {
+	tb.Helper()
 	b := array.NewRecordBuilder(alloc, arrow.NewSchema([]arrow.Field{
 		{Name: "n", Type: arrow.PrimitiveTypes.Int64}, {Name: "flag", Type: arrow.FixedWidthTypes.Boolean}, {Name: "text", Type: arrow.BinaryTypes.String},
 	}, nil))
@@ -120,24 +120,27 @@ type slab struct {
 	limit int
 }
 
-func newSlab(t testing.TB) *slab { return &slab{t: t, live: map[*byte]int{}, limit: 64 << 20} }
+func newSlab(tb testing.TB) *slab {
+	tb.Helper()
+	return &slab{t: tb, live: map[*byte]int{}, limit: 64 << 20}
+}
 
 func (s *slab) Alloc(n int) []byte {
 	if s.bytes += n; s.bytes > s.limit {
 		s.t.Fatalf("%d bytes are asked for", s.bytes)
 	}
 	b := memory.NewGoAllocator().Allocate(max(n, 1))
-	s.live[unsafe.SliceData(b)] = n
+	s.live[&b[:1][0]] = n
 	return b[:n]
 }
 
 func (s *slab) Free(b []byte) {
-	n, ok := s.live[unsafe.SliceData(b)]
+	n, ok := s.live[&b[:1][0]]
 	if !ok {
 		s.t.Fatal("a buffer was given back twice")
 	}
 	s.bytes -= n
-	delete(s.live, unsafe.SliceData(b))
+	delete(s.live, &b[:1][0])
 }
 
 func (s *slab) Allocate(n int) []byte             { return s.Alloc(n) }
@@ -146,16 +149,16 @@ func (s *slab) Reallocate(_ int, b []byte) []byte { return b }
 func (s *slab) Buffer(b []byte) *memory.Buffer { return memory.NewBufferWithAllocator(b, s) }
 
 // stockMessage is what a stock server sends for rec.
-func stockMessage(t testing.TB, rec arrow.RecordBatch) *flight.FlightData {
-	t.Helper()
+func stockMessage(tb testing.TB, rec arrow.RecordBatch) *flight.FlightData {
+	tb.Helper()
 	payload, err := ipc.GetRecordBatchPayload(rec)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer payload.Release()
 	var body bytes.Buffer
 	if err := payload.SerializeBody(&body); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	meta := payload.Meta()
 	defer meta.Release()
@@ -192,7 +195,7 @@ func TestMessagesOfStockServersAreReceived(t *testing.T) {
 		if !in.HasHeader() || string(in.AppMetadata) != "meta" || in.Checksum() != Checksum(stock.GetDataHeader(), stock.GetDataBody()) {
 			t.Errorf("in pieces of %d it is another message", n)
 		}
-		if at := uintptr(unsafe.Pointer(unsafe.SliceData(in.body))); at%64 != 0 {
+		if at := uintptr(unsafe.Pointer(&in.body[0])); at%64 != 0 { //nolint:gosec // Where it lies is what matters.
 			t.Errorf("the body lies at %x", at)
 		}
 		m := in.Message()
