@@ -46,6 +46,9 @@ func builders() map[string]func(index int, a *args) (Operator, error) {
 		"ten_crop":                buildTenCrop,
 		"to_tensor":               buildToTensor,
 		"trivial_augment_wide":    buildTrivialAugmentWide,
+		"virtual_emit":            buildVirtualEmit,
+		"virtual_sleep":           buildVirtualSleep,
+		"virtual_spin":            buildVirtualSpin,
 	}
 }
 

@@ -15,14 +15,10 @@ type chain struct {
 	env *op.Env
 }
 
-// apply runs all operators on b and returns what the last one makes, in order.
-func (c *chain) apply(ctx context.Context, b *op.Batch) ([]*op.Batch, error) {
-	var outs []*op.Batch
-	err := c.from(ctx, 0, b, func(out *op.Batch) error {
-		outs = append(outs, out)
-		return nil
-	})
-	return outs, err
+// apply runs all operators on b and hands what the last one makes to emit as it is made, in order. An operator does not
+// get another row while what it made of the last ones waits for room.
+func (c *chain) apply(ctx context.Context, b *op.Batch, emit func(*op.Batch) error) error {
+	return c.from(ctx, 0, b, emit)
 }
 
 func (c *chain) from(ctx context.Context, i int, b *op.Batch, emit func(*op.Batch) error) error {
@@ -32,29 +28,12 @@ func (c *chain) from(ctx context.Context, i int, b *op.Batch, emit func(*op.Batc
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return c.one(ctx, i, b, func(out *op.Batch) error { return c.from(ctx, i+1, out, emit) })
-}
-
-// one runs operator i. A panic of the operator itself becomes an error that names the sample: it is looked for by
-// running each row alone.
-func (c *chain) one(ctx context.Context, i int, b *op.Batch, emit func(*op.Batch) error) error {
-	var outs []*op.Batch
-	err := c.guarded(ctx, i, b, func(out *op.Batch) error {
-		outs = append(outs, out)
-		return nil
-	})
-	if panicked, ok := errors.AsType[*panicError](err); ok {
+	// A panic of an operator becomes an error that names the sample: it is looked for by running each row alone.
+	err := c.guarded(ctx, i, b, func(out *op.Batch) error { return c.from(ctx, i+1, out, emit) })
+	if panicked, ok := err.(*panicError); ok { //nolint:errorlint // One of a later operator is wrapped already.
 		return c.blame(ctx, i, b, panicked)
 	}
-	if err != nil {
-		return err
-	}
-	for _, out := range outs {
-		if err := emit(out); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // panicError is a panic of an operator.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
+	"github.com/millrace/millrace/preprocess/op"
 	"github.com/millrace/millrace/preprocess/partition"
 )
 
@@ -53,6 +54,31 @@ func (a *arena) own(b []byte, to *arena) []byte {
 	out := to.alloc(len(b))
 	copy(out, b)
 	return out
+}
+
+// moveTo gives the buffers that begin a value of b to to; all else of a stays.
+func (a *arena) moveTo(to *arena, b *op.Batch) {
+	move := func(value []byte) {
+		if len(a.bufs) > 0 && a.take(value) {
+			to.bufs = append(to.bufs, value)
+		}
+	}
+	for i := range b.Columns {
+		c := &b.Columns[i]
+		switch c.Kind {
+		case op.KindBytes, op.KindText:
+			for _, value := range c.Bytes {
+				move(value)
+			}
+		case op.KindImage:
+			for j := range c.Images {
+				move(c.Images[j].Pix)
+			}
+		case op.KindTensor:
+			move(c.Tensor)
+		case op.KindInt64, op.KindFloat64, op.KindInvalid:
+		}
+	}
 }
 
 func (a *arena) release() {

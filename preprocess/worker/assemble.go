@@ -5,13 +5,10 @@ import (
 	"github.com/millrace/millrace/preprocess/plan"
 )
 
-// chunk is what the operators of a stage made of some rows, with the memory of it. Several pieces of outputs may
-// refer to it.
+// chunk is the memory of what the operators of a stage make of some rows. Several pieces of outputs may refer to it.
 type chunk struct {
 	mem  *arena
 	refs int
-	// single says that all rows of the chunk are in one batch, so that whoever takes it whole may take the memory.
-	single bool
 }
 
 func (c *chunk) release() {
@@ -24,7 +21,7 @@ func (c *chunk) release() {
 type piece struct {
 	chunk *chunk
 	batch *op.Batch
-	whole bool // no other piece has rows of the chunk
+	whole bool // no other piece has rows of the batch
 }
 
 // assembler cuts the rows of a stage into output partitions: of a fixed number of rows where all have the same size,
@@ -96,22 +93,18 @@ func (a *assembler) append(b *op.Batch, c *chunk, from, to int) error {
 	return nil
 }
 
-// flush emits what was gathered. An output that is a whole chunk keeps the memory it was made in.
+// flush emits what was gathered. An output that is one batch of an operator keeps the memory it was made in.
 func (a *assembler) flush() error {
 	if a.numRows == 0 {
 		return nil
 	}
 	first := a.pieces[0]
-	var (
-		out *op.Batch
-		mem *arena
-	)
-	if len(a.pieces) == 1 && first.whole && first.chunk.single {
-		mem = &arena{pool: first.chunk.mem.pool, bufs: first.chunk.mem.bufs}
-		first.chunk.mem.bufs = nil
+	mem := &arena{pool: first.chunk.mem.pool}
+	var out *op.Batch
+	if len(a.pieces) == 1 && first.whole {
+		first.chunk.mem.moveTo(mem, first.batch)
 		out = first.batch
 	} else {
-		mem = &arena{pool: first.chunk.mem.pool}
 		batches := make([]*op.Batch, len(a.pieces))
 		for i, p := range a.pieces {
 			batches[i] = p.batch

@@ -69,7 +69,7 @@ func (w *Worker) newJob(ctx context.Context, spec *jobSpec) (*job, error) {
 	}
 	var err error
 	j.runner, err = run.New(ctx, run.Config{
-		Core: exec.Config{Stages: stageSpecs(spec.plan)}, Slots: w.cfg.Slots, BudgetBytes: w.cfg.BudgetBytes,
+		Core: exec.Config{Stages: stageSpecs(spec.plan, spec.layout.PartitionSamples)}, Slots: w.cfg.Slots, BudgetBytes: w.cfg.BudgetBytes,
 		Share: j.share, Stages: j, Reports: j, Logger: w.deps.Logger.With("job", j.name),
 		TaskSeconds: func(stage int, d time.Duration) { w.metrics.task(spec.plan.Stages[stage].Name, d) },
 	})
@@ -84,12 +84,25 @@ func (w *Worker) newJob(ctx context.Context, spec *jobSpec) (*job, error) {
 // rowOverhead is the size of a row's key and sample number, roughly: it widens what the executor charges.
 const rowOverhead = 64
 
-func stageSpecs(p *plan.Plan) []exec.StageSpec {
+// stageSpecs are the stages of p as the executor takes them, for source partitions of that many samples.
+func stageSpecs(p *plan.Plan, samples int64) []exec.StageSpec {
 	specs := make([]exec.StageSpec, len(p.Stages))
+	rows := samples // of an input, 0 where they are not known
 	for i := range p.Stages {
 		s := &p.Stages[i]
+		if !keepsRows(s) {
+			rows = 0
+		}
+		if whole := int64(rowsPerOutput(s, p.TargetBytes)); whole > 0 && (rows == 0 || whole < rows) {
+			rows = whole
+		} else if whole == 0 {
+			rows = 0
+		}
 		largest := max(p.TargetBytes, s.RowBytes)
-		largest += rowOverhead * int64(max(1, rowsPerOutput(s, p.TargetBytes)))
+		if rows > 0 {
+			largest = min(largest, rows*s.RowBytes)
+		}
+		largest += rowOverhead * max(1, rows)
 		specs[i] = exec.StageSpec{Name: fmt.Sprintf("%d:%s", i, s.Name), Resources: s.Resources, MaxOutputBytes: largest}
 	}
 	return specs
@@ -99,7 +112,7 @@ func stageSpecs(p *plan.Plan) []exec.StageSpec {
 func (j *job) offer(id lineage.ID, grant run.Grant, skip []lineage.ID) run.Offer {
 	rows := min(j.layout.PartitionSamples, j.layout.NumSamples-int64(id.Source)*j.layout.PartitionSamples) //nolint:gosec // Checked by ordinals.
 	o := run.Offer{Grant: grant, Offered: exec.Offered{ID: id, Rows: max(0, rows), Skip: skip}}
-	if s := &j.plan.Stages[0]; s.RowBytes > 0 && o.Rows > 0 && s.RowBytes < exec.Unlimited/o.Rows {
+	if s := &j.plan.Stages[0]; keepsRows(s) && s.RowBytes > 0 && o.Rows > 0 && s.RowBytes < exec.Unlimited/o.Rows {
 		o.ExpectBytes = o.Rows * (s.RowBytes + rowOverhead)
 	}
 	return o

@@ -195,17 +195,7 @@ func (w *stageTask) chunk(ctx context.Context, b *op.Batch) error {
 	c := &chunk{mem: &arena{pool: w.job.pool}, refs: 1}
 	defer c.release()
 	ops := chain{ops: w.stage.Ops, env: &op.Env{Seed: w.job.seed, Epoch: w.task.Input.Epoch, Scalar: w.job.scalar, Alloc: c.mem.alloc}}
-	outs, err := ops.apply(ctx, b)
-	if err != nil {
-		return err
-	}
-	c.single = len(outs) == 1
-	for _, out := range outs {
-		if err := w.out.add(out, c); err != nil {
-			return err
-		}
-	}
-	return nil
+	return ops.apply(ctx, b, func(out *op.Batch) error { return w.out.add(out, c) })
 }
 
 func (w *stageTask) skips(id lineage.ID) bool {
