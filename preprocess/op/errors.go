@@ -26,7 +26,7 @@ func (e *SampleError) Error() string {
 	if e.Origin.URI != "" {
 		name = e.Origin.URI
 	}
-	if e.Origin.Length > 0 {
+	if e.Origin != (Origin{URI: e.Origin.URI}) {
 		name += fmt.Sprintf(" (offset %s, %s bytes)", grouped(e.Origin.Offset), grouped(e.Origin.Length))
 	}
 	return fmt.Sprintf("sample %s: %s: %v", name, e.Operator, e.Err)

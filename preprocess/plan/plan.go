@@ -96,7 +96,7 @@ func New(r *recipe.Recipe) (*Plan, error) {
 	}
 	output, err := op.NewOutput(schema, outputs)
 	if err != nil {
-		return nil, errkind.With(errkind.Invalid, fmt.Errorf("output: %w", err))
+		return nil, err
 	}
 	if len(stage.Ops) == 0 {
 		stage.Resources = output.Info().Resources
@@ -104,7 +104,7 @@ func New(r *recipe.Recipe) (*Plan, error) {
 	stage.Ops = append(stage.Ops, output)
 	p.operators = append(p.operators, output.Info())
 	if p.Schema, err = output.Schema(schema); err != nil {
-		return nil, errkind.With(errkind.Invalid, fmt.Errorf("output: %w", err))
+		return nil, err
 	}
 	if err := checkColumns(p.Schema); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -28,16 +29,22 @@ func Parse(text []byte) (*Recipe, error) {
 		if errors.Is(err, io.EOF) {
 			return nil, errkind.Errorf(errkind.Invalid, "recipe is empty; it needs at least a source")
 		}
-		return nil, errkind.Errorf(errkind.Invalid, "recipe is not YAML: %w", err)
+		return nil, errkind.Errorf(errkind.Invalid, "recipe is not YAML: %s", oneLine(err))
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, errkind.Errorf(errkind.Invalid, "recipe has more than one YAML document; keep one")
 	}
 	r := &Recipe{}
 	if err := parseRecipe(document.Content[0], r); err != nil {
-		return nil, errkind.With(errkind.Invalid, fmt.Errorf("recipe: %w", err))
+		return nil, errkind.Errorf(errkind.Invalid, "recipe: %s", oneLine(err))
 	}
 	return r, nil
+}
+
+// oneLine joins the lines of an error of the YAML library.
+func oneLine(err error) string {
+	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "unmarshal errors:", "")
+	return strings.Join(strings.Fields(text), " ")
 }
 
 func parseRecipe(n *yaml.Node, r *Recipe) error {
