@@ -68,7 +68,7 @@ func (p *centerCrop) output(field string, in imageType) (imageType, error) {
 
 // sized is the type of an operator that makes every image h×w.
 func (t imageType) sized(operator, field string, h, w int) (imageType, error) {
-	if err := t.needRaw(operator, field); err != nil {
+	if err := t.needPixels(operator, field); err != nil {
 		return imageType{}, err
 	}
 	if err := checkPixels(w, h); err != nil {
@@ -136,6 +136,9 @@ func (a *args) fill() [3]uint8 {
 }
 
 func (p *randomCrop) output(field string, in imageType) (imageType, error) {
+	if err := in.needOneFill(p.name, field, p.fill); err != nil {
+		return imageType{}, err
+	}
 	return in.sized(p.name, field, p.h, p.w)
 }
 
@@ -177,7 +180,7 @@ func buildRandomFlip(index int, a *args) (Operator, error) {
 }
 
 func (p *randomFlip) output(field string, in imageType) (imageType, error) {
-	return in, in.needRaw(p.name, field)
+	return in, in.needPixels(p.name, field)
 }
 
 func (p *randomFlip) apply(r *imageRun) error {

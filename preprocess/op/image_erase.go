@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/rng"
 	"github.com/millrace/millrace/preprocess/op/imagekernel"
 )
@@ -55,8 +56,11 @@ func buildRandomErasing(index int, a *args) (Operator, error) {
 }
 
 func (p *randomErasing) output(field string, in imageType) (imageType, error) {
-	if in.encoded {
+	if in.encoded || in.deep() {
 		return imageType{}, in.needRaw(p.name, field)
+	}
+	if in.channels > 3 {
+		return imageType{}, errkind.Errorf(errkind.Invalid, "random_erasing: field %q has %d channels; it works on images of 1 or 3", field, in.channels)
 	}
 	return in, nil
 }

@@ -105,7 +105,7 @@ func (o *imageOp) Apply(ctx context.Context, env *Env, in *Batch, emit func(*Bat
 	default:
 		out.Images = make([]Image, in.NumRows)
 	}
-	if !t.encoded && !t.raw() {
+	if !t.encoded && !t.raw() && !t.deep() {
 		if err := o.pointwise(env, in, column, t, &out); err != nil {
 			return err
 		}
@@ -123,7 +123,9 @@ func (o *imageOp) rows(ctx context.Context, env *Env, in *Batch, at int, out *Co
 	defer o.give(r)
 	r.kernel.Scalar(env.Scalar)
 	r.env, r.target = env, target
-	r.element = toneOf(o.parts).element(target.dtype, int(target.channels), &r.table)
+	if target.channels <= 3 && target.dtype != DTypeUint16 {
+		r.element = toneOf(o.parts).element(target.dtype, int(target.channels), &r.table)
+	}
 	for row := range in.NumRows {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -153,7 +155,7 @@ func (o *imageOp) give(r *imageRun) {
 	if cap(r.spare) > kept {
 		r.spare = nil
 	}
-	r.env, r.encoded, r.part, r.job = nil, nil, nil, imagekernel.Job{}
+	r.env, r.encoded, r.part, r.deep, r.job = nil, nil, nil, nil, imagekernel.Job{}
 	o.runs.Put(r)
 }
 
@@ -181,8 +183,9 @@ func (o *imageOp) row(r *imageRun, in *Batch, at int, out *Column, row int) (str
 		}
 		return "", nil
 	}
-	image := Image{H: r.window.H, W: r.window.W, C: int(r.target.channels)}
-	image.Pix = r.env.alloc(image.H * image.W * image.C)
+	image := Image{C: int(r.target.channels)}
+	image.W, image.H = r.size()
+	image.Pix = r.env.alloc(image.H * image.W * image.C * r.target.dtype.Size())
 	out.Images[row] = image
 	if err := r.write(image.Pix); err != nil {
 		return o.parts[0].info().Name, err

@@ -38,8 +38,15 @@ func buildPad(index int, a *args) (Operator, error) {
 }
 
 func (p *pad) output(field string, in imageType) (imageType, error) {
-	if !in.raw() || !in.fixed() {
-		return in, in.needRaw(p.name, field)
+	need := in.needPixels
+	if p.mode != "constant" {
+		need = in.needRaw
+	}
+	if err := need(p.name, field); err != nil {
+		return imageType{}, err
+	}
+	if err := in.needOneFill(p.name, field, p.fill); err != nil || !in.fixed() {
+		return in, err
 	}
 	return in.sized(p.name, field, int(in.h)+p.sides[1]+p.sides[3], int(in.w)+p.sides[0]+p.sides[2])
 }

@@ -47,11 +47,11 @@ func buildResize(index int, a *args) (Operator, error) {
 }
 
 func (p *resize) output(field string, in imageType) (imageType, error) {
-	if p.h > 0 || in.raw() && in.fixed() {
+	if p.h > 0 || (in.raw() || in.deep()) && in.fixed() {
 		w, h := p.target(int(in.w), int(in.h))
 		return in.sized(p.name, field, h, w)
 	}
-	return in, in.needRaw(p.name, field)
+	return in, in.needPixels(p.name, field)
 }
 
 func (p *resize) apply(r *imageRun) error {

@@ -21,6 +21,9 @@ type imageRun struct {
 	encoded []byte
 	fast    bool
 
+	// deep is the image when it has alpha or 16 bits; then it is all that counts.
+	deep *deepImage
+
 	job imagekernel.Job
 	// crop is resized to resizeW × resizeH; visible is the part of that which later crops left, window what is seen of
 	// it, padding included. All but crop are in pixels of the resized image.
@@ -65,7 +68,11 @@ type imageRun struct {
 func (r *imageRun) reset(c *Column, i int) {
 	r.encoded, r.fast, r.badSource = nil, false, false
 	r.tone, r.float, r.pointwise, r.erased, r.row = r.tone[:0], false, false, r.erased[:0], i
-	r.job = imagekernel.Job{}
+	r.job, r.deep = imagekernel.Job{}, nil
+	if t, ok := imageTypeOf(c.Field); ok && t.deep() {
+		r.deep = c.deepRow(i)
+		return
+	}
 	switch c.Kind {
 	case KindBytes, KindText:
 		r.encoded = c.Bytes[i]
@@ -121,12 +128,21 @@ func (r *imageRun) frame(w, h int) {
 }
 
 // size is the present width and height.
-func (r *imageRun) size() (w, h int) { return r.window.W, r.window.H }
+func (r *imageRun) size() (w, h int) {
+	if r.deep != nil {
+		return r.deep.w, r.deep.h
+	}
+	return r.window.W, r.window.H
+}
 
 // cut makes rect (in pixels of the present image) the image. Parts of rect outside of it are filled.
 func (r *imageRun) cut(rect imagekernel.Rect, fill [3]uint8) error {
 	if err := checkPixels(rect.W, rect.H); err != nil {
 		return err
+	}
+	if r.deep != nil {
+		r.deep.cut(rect, fill[0])
+		return nil
 	}
 	w, h := r.size()
 	outside := rect.X < 0 || rect.Y < 0 || rect.X+rect.W > w || rect.Y+rect.H > h
@@ -157,6 +173,9 @@ func (r *imageRun) resize(w, h int, filter imagekernel.Filter, order imagekernel
 	if err := checkPixels(w, h); err != nil {
 		return err
 	}
+	if r.deep != nil {
+		return r.deep.resize(r.kernel, w, h, filter, order)
+	}
 	if ow, oh := r.size(); ow == w && oh == h {
 		return nil
 	}
@@ -174,10 +193,20 @@ func (r *imageRun) resize(w, h int, filter imagekernel.Filter, order imagekernel
 }
 
 // mirror flips the image left to right.
-func (r *imageRun) mirror() { r.flip = !r.flip }
+func (r *imageRun) mirror() {
+	if r.deep != nil {
+		r.deep.mirror()
+	}
+	r.flip = !r.flip
+}
 
 // upend flips the image top to bottom.
-func (r *imageRun) upend() { r.flop = !r.flop }
+func (r *imageRun) upend() {
+	if r.deep != nil {
+		r.deep.upend()
+	}
+	r.flop = !r.flop
+}
 
 // checkPixels bounds what an operator may make of an image: a thin one resized by its shorter side can become huge.
 func checkPixels(w, h int) error {
@@ -215,6 +244,10 @@ func (r *imageRun) buffer(n int) []byte {
 
 // write runs the steps into dst, a row of the target type.
 func (r *imageRun) write(dst []byte) error {
+	if r.deep != nil {
+		r.deep.write(dst, r.target, r.tone)
+		return nil
+	}
 	if r.target.planar && r.element == imagekernel.Uint8 && r.untouched() {
 		copy(dst, r.job.Pix)
 	} else if err := r.run(dst, r.target.planar, r.element); err != nil {

@@ -114,6 +114,9 @@ func (p *normalize) output(field string, in imageType) (imageType, error) {
 	if err := in.needFixed(p.name, field); err != nil {
 		return imageType{}, err
 	}
+	if in.dtype == DTypeUint16 {
+		return imageType{}, errkind.Errorf(errkind.Invalid, "normalize: field %q is uint16 (mode i16), which has no scale to normalize by", field)
+	}
 	if in.dtype != DTypeUint8 && in.dtype != DTypeFloat32 {
 		return imageType{}, errkind.Errorf(errkind.Invalid, "normalize: field %q is %s; put normalize before the conversion to %s", field, in.field(field), in.dtype)
 	}
@@ -144,7 +147,7 @@ type toTensor struct {
 func buildToTensor(index int, a *args) (Operator, error) {
 	field := a.field("field")
 	layout := a.text("layout", "CHW", "CHW", "HWC")
-	dtype := a.text("dtype", "float32", "uint8", "float32", "bfloat16", "float16")
+	dtype := a.text("dtype", "float32", "uint8", "uint16", "float32", "bfloat16", "float16")
 	if err := a.done(); err != nil {
 		return nil, err
 	}
@@ -158,7 +161,7 @@ func buildToTensor(index int, a *args) (Operator, error) {
 // buildConvertImageDtype makes torchvision's ConvertImageDtype, for the types that it can reach without loss of range.
 func buildConvertImageDtype(index int, a *args) (Operator, error) {
 	field := a.field("field")
-	dtype := a.text("dtype", "float32", "uint8", "float32", "bfloat16", "float16")
+	dtype := a.text("dtype", "float32", "uint8", "uint16", "float32", "bfloat16", "float16")
 	if err := a.done(); err != nil {
 		return nil, err
 	}
@@ -178,6 +181,12 @@ func (p *toTensor) output(field string, in imageType) (imageType, error) {
 	}
 	if in.dtype != DTypeUint8 && in.dtype != DTypeFloat32 && in.dtype != p.dtype {
 		return imageType{}, errkind.Errorf(errkind.Invalid, "%s: field %q is %s already and can't become %s", p.name, field, in.dtype, p.dtype)
+	}
+	if p.dtype == DTypeUint16 && in.dtype != DTypeUint16 {
+		return imageType{}, errkind.Errorf(errkind.Invalid, "%s: field %q is %s and can't become uint16; decode it with mode i16", p.name, field, in.dtype)
+	}
+	if in.dtype == DTypeUint16 && p.dtype != DTypeUint16 {
+		return imageType{}, errkind.Errorf(errkind.Invalid, "%s: field %q is uint16 (mode i16), which has no scale to become %s by; keep uint16", p.name, field, p.dtype)
 	}
 	if in.dtype == DTypeFloat32 && p.dtype == DTypeUint8 {
 		return imageType{}, errkind.Errorf(errkind.Invalid, "%s: field %q is float32 and can't become uint8 again", p.name, field)

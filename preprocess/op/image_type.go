@@ -17,8 +17,10 @@ type imageType struct {
 	planar   bool
 }
 
-// raw says whether geometry operators apply: plain uint8 pixels, H×W×C.
-func (t imageType) raw() bool { return !t.encoded && t.dtype == DTypeUint8 && !t.planar }
+// raw says whether the kernel takes it as it is: uint8 pixels of grey or colours, H×W×C.
+func (t imageType) raw() bool {
+	return !t.encoded && t.dtype == DTypeUint8 && !t.planar && t.channels != 4
+}
 
 // fixed says whether all images have one size.
 func (t imageType) fixed() bool { return t.h >= 0 && t.w >= 0 }
@@ -37,7 +39,7 @@ func imageTypeOf(f Field) (t imageType, ok bool) {
 		if len(f.Shape) != 3 {
 			return imageType{}, false
 		}
-		return imageType{h: -1, w: -1, channels: f.Shape[2], dtype: DTypeUint8}, true
+		return imageType{h: -1, w: -1, channels: f.Shape[2], dtype: max(f.DType, DTypeUint8)}, true
 	case KindTensor:
 		if len(f.Shape) != 3 {
 			return imageType{}, false
@@ -51,7 +53,7 @@ func imageTypeOf(f Field) (t imageType, ok bool) {
 		default:
 			return imageType{}, false
 		}
-		return t, t.channels == 1 || t.channels == 3
+		return t, t.channels == 1 || t.channels == 3 || t.channels == 4
 	case KindInvalid, KindText, KindInt64, KindFloat64:
 	}
 	return imageType{}, false
@@ -71,10 +73,13 @@ func (t imageType) field(name string) Field {
 	return f
 }
 
-// needRaw is an error unless t is an image that a geometry operator can work on.
+// needRaw is an error unless t is an image that any operator on pixels can work on.
 func (t imageType) needRaw(operator, field string) error {
 	if t.encoded {
 		return errkind.Errorf(errkind.Invalid, "%s: field %q is not decoded yet; put decode_image before it", operator, field)
+	}
+	if t.deep() {
+		return errkind.Errorf(errkind.Invalid, "%s: images of field %q are %s; it works on images of mode rgb and l", operator, field, t.mode())
 	}
 	if !t.raw() {
 		return errkind.Errorf(errkind.Invalid, "%s: field %q is already %s; put %s before to_tensor and normalize", operator, field, t.field(field), operator)
@@ -88,4 +93,12 @@ func (t imageType) needFixed(operator, field string) error {
 		return errkind.Errorf(errkind.Invalid, "%s: images of field %q differ in size; bring them to one size before it (resize with [height, width], center_crop or random_resized_crop)", operator, field)
 	}
 	return nil
+}
+
+// mode is the mode of a deep image.
+func (t imageType) mode() string {
+	if t.dtype == DTypeUint16 {
+		return modeI16
+	}
+	return modeRGBA
 }

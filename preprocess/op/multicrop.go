@@ -93,12 +93,14 @@ func (o *multiCrop) Apply(ctx context.Context, env *Env, in *Batch, emit func(*B
 	return emit(out)
 }
 
-// image is row i of a column of plain images.
+// image is row i of a column of images, with the bytes of a pixel as its channels.
 func (c *Column) image(i int) Image {
 	if c.Kind == KindImage {
-		return c.Images[i]
+		m := c.Images[i]
+		m.C *= c.DType.Size()
+		return m
 	}
-	return Image{H: int(c.Shape[0]), W: int(c.Shape[1]), C: int(c.Shape[2]), Pix: c.TensorRow(i)}
+	return Image{H: int(c.Shape[0]), W: int(c.Shape[1]), C: int(c.Shape[2]) * c.DType.Size(), Pix: c.TensorRow(i)}
 }
 
 // corner is the rectangle of crop i.

@@ -84,12 +84,12 @@ func newOutputStep(in Field, f OutputField) (outputStep, error) {
 		dtype = t.dtype
 	}
 	switch dtype {
-	case DTypeUint8, DTypeFloat32, DTypeBfloat16, DTypeFloat16:
+	case DTypeUint8, DTypeUint16, DTypeFloat32, DTypeBfloat16, DTypeFloat16:
 	default:
-		return outputStep{}, errkind.Errorf(errkind.Invalid, "output: field %q is %s; its dtype can be uint8, float32, bfloat16 or float16, not %s", f.Name, in, dtype)
+		return outputStep{}, errkind.Errorf(errkind.Invalid, "output: field %q is %s; its dtype can be uint8, uint16, float32, bfloat16 or float16, not %s", f.Name, in, dtype)
 	}
 	p := &toTensor{planar: layout == "CHW", dtype: dtype, place: place{name: "output"}}
-	if !t.fixed() && t.raw() && !p.planar && dtype == DTypeUint8 {
+	if !t.fixed() && (t.raw() || t.deep()) && !p.planar && dtype == t.dtype {
 		return outputStep{}, nil // Images of differing sizes, just as they are.
 	}
 	return outputStep{image: newImageOp(f.Name, p)}, nil

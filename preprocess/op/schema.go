@@ -48,6 +48,8 @@ const (
 	DTypeBool
 	// DTypeUint8 is an unsigned byte.
 	DTypeUint8
+	// DTypeUint16 is a little-endian uint16.
+	DTypeUint16
 	// DTypeInt32 is a little-endian int32.
 	DTypeInt32
 	// DTypeInt64 is a little-endian int64.
@@ -66,7 +68,7 @@ var dtypes = [...]struct {
 	name string
 	size int
 }{
-	{"none", 0}, {"bool", 1}, {"uint8", 1}, {"int32", 4}, {"int64", 8}, {"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8},
+	{"none", 0}, {"bool", 1}, {"uint8", 1}, {"uint16", 2}, {"int32", 4}, {"int64", 8}, {"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8},
 }
 
 // String is the name of d in recipes.

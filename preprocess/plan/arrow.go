@@ -67,6 +67,8 @@ func elementType(d op.DType) (arrow.DataType, arrow.Metadata) {
 	switch d {
 	case op.DTypeBool, op.DTypeUint8:
 		return arrow.PrimitiveTypes.Uint8, arrow.Metadata{}
+	case op.DTypeUint16:
+		return arrow.PrimitiveTypes.Uint16, arrow.Metadata{}
 	case op.DTypeInt32:
 		return arrow.PrimitiveTypes.Int32, arrow.Metadata{}
 	case op.DTypeInt64:

@@ -7,9 +7,6 @@ import (
 	"image/png"
 	"io"
 
-	"golang.org/x/image/bmp"
-	"golang.org/x/image/tiff"
-
 	"github.com/millrace/millrace/internal/errkind"
 )
 
@@ -21,30 +18,31 @@ func Decode(data []byte, h Header, buf []byte) ([]byte, error) {
 		return DecodePNG(data, h, buf)
 	}
 	pix := grow(buf, h.W*h.H*4)
-	var decoded image.Image
-	var err error
 	switch h.Format {
 	case FormatWebP:
 		return pix, decodeWebP(data, pix, h)
 	case FormatGIF:
 		return pix, decodeGIF(data, pix, h)
-	case FormatBMP:
-		decoded, err = bmp.Decode(bytes.NewReader(data))
-	case FormatTIFF:
-		decoded, err = tiff.Decode(bytes.NewReader(data))
 	default:
-		return nil, errkind.Errorf(errkind.Internal, "no decoder for %s", h.Format)
 	}
+	p, err := decodeRaster(data, h)
 	if err != nil {
-		return nil, damaged(h.Format, err)
+		return nil, err
 	}
-	if b := decoded.Bounds(); b.Dx() != h.W || b.Dy() != h.H {
-		return nil, wrongSize(h.Format, h.W, h.H, b)
-	}
-	if !convertPNG(pix, decoded, false) {
-		return nil, errkind.Errorf(errkind.BadData, "%s of a kind that is not supported (%T)", h.Format, decoded)
-	}
+	p.color(pix)
 	return pix, nil
+}
+
+// decodeRaster decodes the formats whose decoders are here.
+func decodeRaster(data []byte, h Header) (raster, error) {
+	switch h.Format {
+	case FormatBMP:
+		return decodeBMP(data, h)
+	case FormatTIFF:
+		return decodeTIFF(data, h)
+	default:
+	}
+	return raster{}, errkind.Errorf(errkind.Internal, "no decoder for %s", h.Format)
 }
 
 func wrongSize(f Format, w, h int, b image.Rectangle) error {
@@ -56,52 +54,52 @@ func damaged(f Format, err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return errkind.Errorf(errkind.BadData, "truncated %s", f)
 	}
-	var unsupported tiff.UnsupportedError
-	if errors.Is(err, bmp.ErrUnsupported) || errors.As(err, &unsupported) {
-		return errkind.Errorf(errkind.BadData, "%s of a kind that is not supported: %w", f, err)
-	}
 	return errkind.Errorf(errkind.BadData, "damaged %s: %w", f, err)
 }
 
 // DecodeIndices decodes a file with a palette to the palette's indices, one byte a pixel, appended to buf[:0]: Pillow's
 // mode P.
 func DecodeIndices(data []byte, h Header, buf []byte) ([]byte, error) {
-	var decoded image.Image
-	var err error
+	pix := grow(buf, h.W*h.H)
 	switch h.Format {
 	case FormatPNG:
-		decoded, err = png.Decode(bytes.NewReader(data))
-	case FormatBMP:
-		decoded, err = bmp.Decode(bytes.NewReader(data))
-	case FormatTIFF:
-		decoded, err = tiff.Decode(bytes.NewReader(data))
+		return pix, indicesPNG(data, h, pix)
 	case FormatGIF:
 		m, transparent, err := readGIF(data, h)
 		if err != nil {
 			return nil, err
 		}
-		pix := grow(buf, h.W*h.H)
 		for i := range pix {
 			pix[i] = screenIndex(m, i%h.W, i/h.W, transparent)
 		}
 		return pix, nil
+	case FormatBMP, FormatTIFF:
+		p, err := decodeRaster(data, h)
+		if err != nil {
+			return nil, err
+		}
+		return pix, p.indices(h.Format, pix)
 	case FormatUnknown, FormatJPEG, FormatWebP:
 	}
+	return nil, errkind.Errorf(errkind.BadData, "%s without a palette has no indices", h.Format)
+}
+
+func indicesPNG(data []byte, h Header, pix []byte) error {
+	decoded, err := png.Decode(bytes.NewReader(data))
 	if err != nil {
-		return nil, damaged(h.Format, err)
+		return damaged(FormatPNG, err)
 	}
 	m, ok := decoded.(*image.Paletted)
 	if !ok {
-		return nil, errkind.Errorf(errkind.BadData, "%s without a palette has no indices", h.Format)
+		return errkind.Errorf(errkind.BadData, "PNG without a palette has no indices")
 	}
 	if b := m.Bounds(); b.Dx() != h.W || b.Dy() != h.H {
-		return nil, wrongSize(h.Format, h.W, h.H, b)
+		return wrongSize(h.Format, h.W, h.H, b)
 	}
-	pix := grow(buf, h.W*h.H)
 	for y := range h.H {
 		copy(pix[y*h.W:(y+1)*h.W], m.Pix[y*m.Stride:])
 	}
-	return pix, nil
+	return nil
 }
 
 // Compose lays 4-byte pixels on a grey ground by their alpha, as Pillow's alpha_composite does.

@@ -68,7 +68,7 @@ func (e *engine) run(k *Kernel, job *Job, visible Rect) error {
 	if job.scaled() {
 		j.scale = C.int32_t(job.Scale)
 	}
-	j.planes = truth(job.PlanarPix)
+	j.planes, j.ink = truth(job.PlanarPix), truth(job.Ink)
 	j.orientation, j.gray, j.ended = C.int32_t(job.orientation()), truth(job.Gray), truth(job.Header.Ended)
 	j.crop_x, j.crop_y, j.crop_w, j.crop_h = C.int32_t(k.crop.X), C.int32_t(k.crop.Y), C.int32_t(k.crop.W), C.int32_t(k.crop.H)
 	j.vis_w, j.vis_h = C.int32_t(visible.W), C.int32_t(visible.H)

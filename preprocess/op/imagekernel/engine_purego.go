@@ -25,7 +25,7 @@ func (*engine) run(k *Kernel, job *Job, visible Rect) error {
 		k.runPixels(job, job.Pix, job.W, job.H, job.C, visible)
 		return nil
 	}
-	pix, err := decodeJPEG(job.JPEG, job.Header)
+	pix, err := decodeJPEG(job.JPEG, job.Header, job.Ink)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (*engine) run(k *Kernel, job *Job, visible Rect) error {
 }
 
 // decodeJPEG decodes a whole JPEG to 4-byte pixels.
-func decodeJPEG(data []byte, h Header) ([]byte, error) {
+func decodeJPEG(data []byte, h Header, ink bool) ([]byte, error) {
 	decoded, err := jpeg.Decode(bytes.NewReader(data))
 	switch {
 	case !h.Ended:
@@ -49,14 +49,14 @@ func decodeJPEG(data []byte, h Header) ([]byte, error) {
 	for y := range h.H {
 		row := pix[y*h.W*4:]
 		for x := range h.W {
-			c := jpegPixel(decoded, x, y)
+			c := jpegPixel(decoded, x, y, ink)
 			put(row[4*x:], c[0], c[1], c[2])
 		}
 	}
 	return pix, nil
 }
 
-func jpegPixel(decoded image.Image, x, y int) [3]byte {
+func jpegPixel(decoded image.Image, x, y int, ink bool) [3]byte {
 	switch m := decoded.(type) {
 	case *image.YCbCr:
 		c := m.YCbCrAt(x, y)
@@ -67,14 +67,10 @@ func jpegPixel(decoded image.Image, x, y int) [3]byte {
 		return [3]byte{v, v, v}
 	case *image.CMYK:
 		c := m.CMYKAt(x, y)
+		if ink { // image/jpeg has turned over what it took for Adobe's.
+			c = color.CMYK{C: 255 - c.C, M: 255 - c.M, Y: 255 - c.Y, K: 255 - c.K}
+		}
 		return [3]byte{cmyk(c.C, c.K), cmyk(c.M, c.K), cmyk(c.Y, c.K)}
 	}
 	return rgbOf(decoded.At(x, y))
-}
-
-// cmyk is Pillow's conversion of one channel from CMYK.
-func cmyk(c, k byte) byte {
-	nk := 255 - int(k)
-	t := int(c)*nk + 128
-	return byte(max(nk-((t>>8)+t)>>8, 0)) //nolint:gosec // Between 0 and 255.
 }

@@ -52,6 +52,9 @@ func (h Header) Size(orient bool) (width, height int) {
 	return h.W, h.H
 }
 
+// xmpNamespace begins the segment of a JPEG that holds XMP.
+const xmpNamespace = "http://ns.adobe.com/xap/1.0/\x00"
+
 const pngSignature = "\x89PNG\r\n\x1a\n"
 
 // Probe reads the header of an encoded image and checks limits. It looks at no pixel and, of JPEG and PNG,
@@ -87,7 +90,7 @@ func (h Header) check(limits Limits) error {
 // probeJPEG walks the markers up to the first scan.
 func probeJPEG(data []byte) (Header, error) {
 	h := Header{Format: FormatJPEG, Orientation: 1}
-	var exif []byte
+	var exif, xmp []byte
 	for at := 2; ; {
 		skip := bytes.IndexByte(data[at:], 0xFF)
 		if skip < 0 {
@@ -123,9 +126,7 @@ func probeJPEG(data []byte) (Header, error) {
 				return h, errkind.Errorf(errkind.BadData, "JPEG has a scan before its frame header")
 			}
 			h.Ended = bytes.LastIndex(data[at:], []byte{0xFF, 0xD9}) >= 0
-			if o := exifOrientation(exif); o != 0 {
-				h.Orientation = o
-			}
+			h.Orientation = orientationOf(exif, xmp)
 			return h, nil
 		case marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC:
 			if err := h.frame(marker, segment); err != nil {
@@ -133,6 +134,8 @@ func probeJPEG(data []byte) (Header, error) {
 			}
 		case marker == 0xE1 && exif == nil && bytes.HasPrefix(segment, []byte("Exif\x00\x00")):
 			exif = segment[6:]
+		case marker == 0xE1 && bytes.HasPrefix(segment, []byte(xmpNamespace)):
+			xmp = segment[len(xmpNamespace):]
 		}
 	}
 }
@@ -173,68 +176,22 @@ func probePNG(data []byte) (Header, error) {
 		return h, errkind.Errorf(errkind.BadData, "PNG of %dx%d pixels", w, hgt)
 	}
 	h.W, h.H = int(w), int(hgt)
+	var metadata pngMetadata
 	for at := 8; at+12 <= len(data); {
 		size := int(binary.BigEndian.Uint32(data[at:]))
 		if size > len(data)-at-12 {
 			break
 		}
-		switch string(data[at+4 : at+8]) {
-		case "eXIf":
-			if o := exifOrientation(data[at+8 : at+8+size]); o != 0 {
-				h.Orientation = o
-			}
+		switch id := string(data[at+4 : at+8]); id {
+		case "eXIf", "tEXt", "zTXt", "iTXt":
+			metadata.take(id, data[at+8:at+8+size])
 		case "IEND":
 			h.Ended = true
 		}
 		at += size + 12
 	}
+	h.Orientation = metadata.orientation()
 	return h, nil
-}
-
-// exifOrientation is the orientation tag of the first directory of a TIFF block, 0 when there is none that means anything.
-func exifOrientation(tiff []byte) int {
-	const tagOrientation = 0x0112
-	if v := tiffValue(tiff, tagOrientation); v <= 8 {
-		return v
-	}
-	return 0
-}
-
-// tiffValue is the value of a tag of one integer in the first directory of a TIFF block, 0 when it isn't there.
-func tiffValue(tiff []byte, tag uint16) int {
-	if len(tiff) < 8 {
-		return 0
-	}
-	var order binary.ByteOrder = binary.LittleEndian
-	switch string(tiff[:4]) {
-	case "II*\x00":
-	case "MM\x00*":
-		order = binary.BigEndian
-	default:
-		return 0
-	}
-	at := int64(order.Uint32(tiff[4:]))
-	if at+2 > int64(len(tiff)) {
-		return 0
-	}
-	entries := tiff[at+2:]
-	for range order.Uint16(tiff[at:]) {
-		if len(entries) < 12 {
-			return 0
-		}
-		const typeShort, typeLong = 3, 4
-		if order.Uint16(entries) == tag && order.Uint32(entries[4:]) == 1 {
-			switch order.Uint16(entries[2:]) {
-			case typeShort:
-				return int(order.Uint16(entries[8:]))
-			case typeLong:
-				return int(order.Uint32(entries[8:]))
-			}
-			return 0
-		}
-		entries = entries[12:]
-	}
-	return 0
 }
 
 // String is the format's name in messages.

@@ -88,6 +88,8 @@ type Job struct {
 	PlanarPix bool
 	// Orient turns the source upright by its EXIF orientation (Header.Orientation) before all else.
 	Orient bool
+	// Ink says that a JPEG of four components has inks as they are, not turned over as Adobe's programs write them.
+	Ink bool
 	// Gray takes the source's ITU-R 601 luma, as Pillow's convert("L") does.
 	Gray bool
 

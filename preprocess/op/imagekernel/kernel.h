@@ -31,6 +31,8 @@ struct mr_job {
 	int32_t scale;
 	// EXIF orientation to undo, 1 to 8; whether to take the luma; whether the file has its end marker.
 	int32_t orientation, gray, ended;
+	// Four components of a JPEG are inks as they are, not turned over.
+	int32_t ink;
 	// The part of the upright image that is resized.
 	int32_t crop_x, crop_y, crop_w, crop_h;
 	// The visible part of the resized image; tap tables are for its columns and rows.

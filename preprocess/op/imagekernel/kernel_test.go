@@ -211,7 +211,7 @@ func TestExifOrientation(t *testing.T) {
 		{nil, 0},
 	}
 	for i, c := range cases {
-		if got := exifOrientation(c.block); got != c.want {
+		if got := orientationOf(c.block, nil); got != max(c.want, 1) {
 			t.Errorf("case %d: got %d, want %d", i, got, c.want)
 		}
 	}

@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 
-	"golang.org/x/image/bmp"
-	"golang.org/x/image/tiff"
-
 	"github.com/millrace/millrace/internal/errkind"
 )
 
@@ -22,12 +19,17 @@ func formatOf(data []byte) Format {
 		return FormatWebP
 	case begins("GIF87a"), begins("GIF89a"):
 		return FormatGIF
-	case begins("II*\x00"), begins("MM\x00*"):
+	case isTIFF(data):
 		return FormatTIFF
 	case begins("BM"):
 		return FormatBMP
 	}
 	return FormatUnknown
+}
+
+func isTIFF(data []byte) bool {
+	_, ok := openTIFF(data)
+	return ok
 }
 
 // probe reads the header of a file of format f.
@@ -60,35 +62,6 @@ func probeGIF(data []byte) (Header, error) {
 		return h, truncatedHeader("GIF")
 	}
 	h.W, h.H = int(binary.LittleEndian.Uint16(data[6:])), int(binary.LittleEndian.Uint16(data[8:]))
-	return h, nil
-}
-
-func probeBMP(data []byte) (Header, error) {
-	h := Header{Format: FormatBMP, Orientation: 1, Ended: true}
-	config, err := bmp.DecodeConfig(bytes.NewReader(data))
-	if err != nil {
-		return h, damaged(FormatBMP, err)
-	}
-	h.W, h.H = config.Width, config.Height
-	return h, nil
-}
-
-// probeTIFF reads the first directory. Its orientation is always undone, as Pillow does.
-func probeTIFF(data []byte) (Header, error) {
-	h := Header{Format: FormatTIFF, Orientation: 1, Ended: true}
-	config, err := tiff.DecodeConfig(bytes.NewReader(data))
-	if err != nil {
-		return h, damaged(FormatTIFF, err)
-	}
-	h.W, h.H = config.Width, config.Height
-	const tagTileWidth, tagTileHeight = 322, 323
-	w, hgt := tiffValue(data, tagTileWidth), tiffValue(data, tagTileHeight)
-	if most := 2*max(h.W, h.H) + 1024; w > most || hgt > most {
-		return h, errkind.Errorf(errkind.BadData, "TIFF of %dx%d pixels in tiles of %dx%d", h.W, h.H, w, hgt)
-	}
-	if o := exifOrientation(data); o != 0 {
-		h.Orientation, h.Upright = o, true
-	}
 	return h, nil
 }
 
@@ -130,6 +103,7 @@ type webpLayout struct {
 func readWebP(data []byte) (webpLayout, error) {
 	l := webpLayout{orientation: 1}
 	extended := false
+	var exif, xmp []byte
 	for rest := data[12:]; ; {
 		c, after, ok := nextChunk(rest)
 		if !ok {
@@ -157,13 +131,14 @@ func readWebP(data []byte) (webpLayout, error) {
 				}
 			}
 		case "EXIF":
-			if o := exifOrientation(bytes.TrimPrefix(c.data, []byte("Exif\x00\x00"))); o != 0 {
-				l.orientation = o
-			}
+			exif = bytes.TrimPrefix(c.data, []byte("Exif\x00\x00"))
+		case "XMP ":
+			xmp = c.data
 		default:
 			l.frame.take(c)
 		}
 	}
+	l.orientation = orientationOf(exif, xmp)
 	if l.frame.pixels.id == "" {
 		return l, errkind.Errorf(errkind.BadData, "truncated WebP, no image in it is complete")
 	}

@@ -186,8 +186,10 @@ static inline uint8_t mr_cmyk_channel(unsigned c, unsigned k)
 	return (uint8_t)(ink > k ? 0 : k - ink);
 }
 
-static void mr_cmyk_row(uint8_t *p, int n)
+static void mr_cmyk_row(uint8_t *p, int n, int ink)
 {
+	for (size_t i = 0; ink && i < 4 * (size_t)n; i++)
+		p[i] = (uint8_t)(255 - p[i]);
 	for (int i = 0; i < n; i++, p += 4) {
 		unsigned k = p[3];
 		for (int c = 0; c < 3; c++)
@@ -245,7 +247,7 @@ static uint8_t *mr_next_row(struct mr_source *s, uint8_t *buf)
 		mr_drop_rows(s, buf, 1);
 		buf += 4 * (size_t)s->lead;
 		if (s->jpeg.out_color_space == JCS_CMYK)
-			mr_cmyk_row(buf, s->w);
+			mr_cmyk_row(buf, s->w, s->job->ink);
 	} else {
 		int channels = s->job->channels;
 		size_t at = (size_t)(s->y + s->next) * s->job->width + s->x;

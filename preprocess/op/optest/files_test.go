@@ -13,7 +13,7 @@ import (
 // fileModes are the ways in which a file is decoded to be compared.
 func fileModes() []object {
 	return []object{
-		{"mode": "rgb"}, {"mode": "rgb", "exif": "ignore"}, {"mode": "rgb", "alpha": "white"}, {"mode": "l"}, {"mode": "p"},
+		{"mode": "rgb"}, {"mode": "rgb", "exif": "ignore"}, {"mode": "rgb", "alpha": "white"}, {"mode": "l"}, {"mode": "p"}, {"mode": "rgba"}, {"mode": "i16"},
 	}
 }
 
