@@ -78,9 +78,9 @@ proto: setup-tools ## Lint the protos and generate their Go code anew.
 
 ## Checks, from the fastest to the slowest.
 
-.PHONY: check fmt lint unit explore race fuzz-short e2e python test
+.PHONY: check fmt lint unit explore race fuzz-short e2e python pillow test
 check: setup-tools ## Check formats, go.mod, protos and scripts.
-	@for script in .ci/run .ci/test .ci/fuzz .ci/setup-*; do bash -n "$$script"; done
+	@for script in .ci/run .ci/test .ci/fuzz .ci/pillow .ci/setup-*; do bash -n "$$script"; done
 	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | grep -v '\.pb\.go$$' | xargs -r $(TOOLS)/gofumpt -l -extra); \
 		if [ -n "$$unformatted" ]; then printf 'error: not formatted, run make fmt:\n%s\n' "$$unformatted" >&2; exit 1; fi
 	@go mod tidy -diff >/dev/null || { echo 'error: go.mod or go.sum is not tidy, run go mod tidy' >&2; exit 1; }
@@ -119,6 +119,9 @@ e2e: build setup-test ## Run the end-to-end tests with the real binaries.
 python: build setup-test ## Lint, type-check and test the Python client.
 	@cd clients/python && ../../$(VENV)/bin/ruff check . && ../../$(VENV)/bin/ruff format --check . && ../../$(VENV)/bin/mypy --strict src
 	@cd clients/python && $(RUN_ENV) $(PYTHON) -m pytest --hypothesis-seed=$(SEED)
+
+pillow: setup-test ## Hold the decoders and operators against Pillow 13 and 12, its own test images, and torchvision.
+	@.ci/pillow $(VENV) .cache/pillow
 
 test: ## Run everything that CI runs, setting up what it needs.
 	@.ci/test

@@ -26,6 +26,9 @@ const (
 	tiffZstd       = 50000
 )
 
+// tiffMostWindow bounds the memory of Zstandard; libtiff's levels stay far below.
+const tiffMostWindow = 32 << 20
+
 // tiffBlocks are the strips or tiles of an image, of w×h pixels each, those of each plane after those of the one before.
 type tiffBlocks struct {
 	w, h, across, down int
@@ -145,7 +148,7 @@ func (l *tiffLayout) decompress(out, data []byte, w, rows int) error {
 		}
 		r = zr
 	case tiffZstd:
-		zr, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(len(out))+1<<20))
+		zr, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(tiffMostWindow), zstd.WithDecoderLowmem(true))
 		if err != nil {
 			return damaged(FormatTIFF, err)
 		}

@@ -42,7 +42,6 @@ EXCEPTIONS = {
     "compression.tif": "fax compression without line ends, from before Group 3",
     "hopper_lzma.tif": "LZMA in TIFF, which only libtiff writes",
     "1_trns.png": "a transparent value of 255 among 0 and 1, which Pillow takes for 1",
-    "i_trns.png": "a transparent value of 16 bits, which Pillow compares after it has cut pixels to 8",
 }
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
@@ -65,6 +64,8 @@ def pixels(path, params):
         image = image.convert("I;16")
     if params["mode"] == "rgba" and image.mode in ("I", "F", "CMYK") or params["mode"] == "rgba" and image.mode == "I;16" and "transparency" not in image.info:
         image = image.convert("RGB")
+    if params["mode"] == "i16" and image.mode.startswith("I;16"):
+        return np.asarray(image).astype("<u2")[:, :, None]
     array = np.asarray(image.convert({"rgb": "RGB", "l": "L", "rgba": "RGBA", "i16": "I;16"}[params["mode"]]))
     if params["mode"] == "i16":
         array = array.astype("<u2")

@@ -22,7 +22,9 @@ from torchvision.transforms import autoaugment
 from torchvision.transforms import functional as F
 from torchvision.transforms.functional import InterpolationMode
 
-MODES = {"nearest": InterpolationMode.NEAREST, "bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC}
+MODES = {m.value: m for m in InterpolationMode}
+
+IMAGE_MODES = {"rgb": "RGB", "l": "L", "rgba": "RGBA", "i16": "I;16"}
 
 # The largest difference allowed, in levels; 0 for all others.
 ALLOWED = {"gaussian_blur": 1}
@@ -103,6 +105,8 @@ def apply(image, step, draws):
     if name == "pad":
         value = fill(step)
         return F.pad(image, step["padding"], tuple(value) if isinstance(value, list) else value, step.get("padding_mode", "constant"))
+    if name == "resize":
+        return F.resize(image, step["size"], mode(step, "bilinear"))
     if name == "random_vertical_flip":
         return F.vflip(image)
     if name == "random_horizontal_flip":
@@ -181,7 +185,7 @@ def pixels(result, planar):
 
 def want(case, folder):
     image = Image.open(folder / case["input"])
-    image = ImageOps.exif_transpose(image).convert("L" if case["steps"][0]["mode"] == "l" else "RGB")
+    image = ImageOps.exif_transpose(image).convert(IMAGE_MODES[case["steps"][0]["mode"]])
     draws = collections.deque(d["values"] for d in case["draws"] or [])
     names = collections.deque(d["operator"] for d in case["draws"] or [])
     planar = False

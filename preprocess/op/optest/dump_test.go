@@ -13,7 +13,7 @@ import (
 
 // A dump says what the kernel gives: each of its lines, read again and run again without vector instructions, has the
 // same hash. With MILLRACE_OPTEST_DUMP=FILE the dump is kept there, of the images MILLRACE_OPTEST_IMAGES=GLOB if that is
-// set, for gen_pillow.py to compare.
+// set, for gen_pillow.py to compare; MILLRACE_OPTEST_ORDER=old makes it as versions before Pillow 13 do.
 func TestDumpRepeatsItself(t *testing.T) {
 	images := inputs(t)
 	if glob := os.Getenv("MILLRACE_OPTEST_IMAGES"); glob != "" {
@@ -30,6 +30,10 @@ func TestDumpRepeatsItself(t *testing.T) {
 	}
 	kernel := imagekernel.New(imagekernel.DefaultLimits())
 	defer kernel.Close()
+	order := imagekernel.OrderPillow13
+	if os.Getenv("MILLRACE_OPTEST_ORDER") == "old" {
+		order = imagekernel.OrderHorizontal
+	}
 	var dump bytes.Buffer
 	cases := 5
 	if os.Getenv("MILLRACE_OPTEST_DUMP") != "" {
@@ -46,7 +50,7 @@ func TestDumpRepeatsItself(t *testing.T) {
 		if !strings.Contains(name, "/") {
 			full = filepath.Join("testdata", name)
 		}
-		if err := Dump(&dump, kernel, full, data, cases, 1); err != nil {
+		if err := Dump(&dump, kernel, full, data, cases, 1, order); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -55,10 +59,10 @@ func TestDumpRepeatsItself(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	repeat(t, images, &dump)
+	repeat(t, images, &dump, order)
 }
 
-func repeat(t *testing.T, images map[string][]byte, dump io.Reader) {
+func repeat(t *testing.T, images map[string][]byte, dump io.Reader, order imagekernel.Order) {
 	t.Helper()
 	kernel := imagekernel.New(imagekernel.DefaultLimits())
 	defer kernel.Close()
@@ -72,6 +76,7 @@ func repeat(t *testing.T, images map[string][]byte, dump io.Reader) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		c.Order = order
 		data, ok := images[c.Input]
 		if !ok {
 			data = images[filepath.Base(c.Input)]

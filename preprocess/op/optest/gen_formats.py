@@ -15,6 +15,7 @@ import sys
 import numpy as np
 from gen_pillow import draw, exif
 from PIL import Image, ImageOps
+from PIL.PngImagePlugin import PngInfo
 
 
 def rgba(w, h, seed):
@@ -62,6 +63,94 @@ def inputs():
     yield "bit.tif", Image.fromarray(draw(37, 26, 11)).convert("1"), {}
     yield "gray16.tif", Image.fromarray((draw(37, 26, 14)[:, :, 0].astype(np.uint16) * 3)), {}
     yield "turned.tif", Image.fromarray(draw(37, 26, 11)), dict(tiffinfo={274: 6})
+    ink = Image.fromarray(np.asarray(rgba(37, 26, 16)), "CMYK")
+    yield "ink.tif", ink, dict(compression="tiff_lzw")
+    yield "ink-jpeg.tif", ink, dict(compression="jpeg")
+    yield "rgb-jpeg.tif", Image.fromarray(draw(37, 26, 17)), dict(compression="jpeg", quality=80)
+    yield "gray-jpeg.tif", Image.fromarray(draw(37, 26, 17)).convert("L"), dict(compression="jpeg", quality=80)
+    yield "rgb-zstd.tif", Image.fromarray(draw(37, 26, 17)), dict(compression="zstd")
+    yield "int32.tif", Image.fromarray(draw(37, 26, 18)[:, :, 0].astype(np.int32) * 5 - 300), dict(compression="tiff_deflate")
+    yield "float.tif", Image.fromarray(draw(37, 26, 18)[:, :, 0].astype(np.float32) * 1.7 - 60), {}
+    yield "gray-alpha.tif", rgba(37, 26, 19).convert("LA"), dict(compression="packbits")
+    yield "big.tif", Image.fromarray(draw(37, 26, 20)), dict(big_tiff=True)
+    yield "fax.tif", Image.fromarray(draw(37, 26, 20)).convert("1"), dict(compression="group4")
+    xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
+    yield "xmp6.webp", Image.fromarray(draw(31, 20, 21)), dict(xmp=xmp, lossless=True)
+    for key, text, zipped in (
+        ("XML:com.adobe.xmp", xmp.decode(), True),
+        ("XML:com.adobe.xmp", xmp.decode().replace('="6"/>', ">8</tiff:Orientation>"), False),
+        ("Raw profile type exif", "\nexif\n      26\n" + exif(5).tobytes().hex(), True),
+    ):
+        info = PngInfo()
+        info.add_itxt(key, text, zip=zipped) if key.startswith("XML") else info.add_text(key, text, zip=zipped)
+        yield f"text-{len(text)}.png", Image.fromarray(draw(19, 11, 22)), dict(pnginfo=info)
+
+
+def bmp(w, h, bits, rows, masks=(), palette=b"", compression=0, header=40):
+    """A BMP of a kind that Pillow can't write."""
+    colors = len(palette) // 4
+    if header == 12:
+        info = struct.pack("<IHHHH", 12, w, h, 1, bits)
+    else:
+        info = struct.pack("<IiiHHIIiiII", header, w, h, 1, bits, compression, len(rows), 0, 0, colors, 0)
+        info += b"".join(struct.pack("<I", m) for m in masks) + palette
+        info += bytes(max(0, 14 + header - 14 - len(info)))
+    return b"BM" + struct.pack("<IHHI", 14 + len(info) + len(rows), 0, 0, 14 + len(info)) + info + rows
+
+
+def raw_bitmaps():
+    rng = np.random.Generator(np.random.PCG64(40))
+    words = rng.integers(0, 1 << 16, (9, 14), dtype=np.uint16).astype("<u2").tobytes()
+    yield "rgb15.bmp", bmp(14, 9, 16, words)
+    yield "rgb16.bmp", bmp(14, 9, 16, words, (0xF800, 0x7E0, 0x1F), compression=3)
+    pixels = rng.integers(0, 256, 14 * 9 * 4, dtype=np.uint8).tobytes()
+    yield "rgba32.bmp", bmp(14, 9, 32, pixels, (0xFF0000, 0xFF00, 0xFF, 0xFF000000), compression=3, header=56)
+    yield "topdown.bmp", bmp(14, -9, 32, pixels)
+    yield "os2.bmp", bmp(13, 9, 24, pixels[: 40 * 9], header=12)
+    palette = rng.integers(0, 256, 64, dtype=np.uint8).tobytes()
+    runs8 = b"".join(bytes([5, y, 0, 4, 1, 2, 3, 4, 4, y + 1, 0, 0]) for y in range(6)) + bytes([3, 7, 0, 2, 2, 1, 6, 9, 0, 0, 13, 8, 0, 0, 13, 2, 0, 1])
+    yield "runs8.bmp", bmp(13, 9, 8, runs8, palette=palette, compression=1)
+    runs4 = b"".join(bytes([5, 16 * y + 3, 0, 5, 0x12, 0x34, 0x50, 0, 3, 0x67, 0, 0]) for y in range(9)) + bytes([0, 1])
+    yield "runs4.bmp", bmp(13, 9, 4, runs4, palette=palette, compression=2)
+
+
+def tiff(w, h, bits, samples, photometric, data, order="<", **more):
+    """An uncompressed TIFF of a kind that Pillow can't write; more are further fields of shorts, by number."""
+    values = {256: [w], 257: [h], 258: [bits] * samples, 259: [1], 262: [photometric], 273: None, 277: [samples], 278: [h], 279: [len(data)]}
+    values.update({int(k[1:]): v for k, v in more.items()})
+    if values.get(284) == [2]:
+        values[279] = [len(data) // samples] * samples
+    start = 8 + 2 + 12 * len(values) + 4
+    extra, fields = b"", b""
+    sizes = [2 * len(v) for v in values.values() if v is not None and len(v) > 2]
+    pixels = start + sum(sizes) + 4 * samples
+    values[273] = [pixels + i * values[279][0] for i in range(len(values[279]))]
+    for tag in sorted(values):
+        v = values[tag]
+        kind, code = (4, "I") if tag == 273 else (3, "H")
+        packed = struct.pack(f"{order}{len(v)}{code}", *v)
+        if len(packed) > 4:
+            where, extra = start + len(extra), extra + packed
+            packed = struct.pack(order + "I", where)
+        fields += struct.pack(order + "HHI", tag, kind, len(v)) + packed.ljust(4, b"\0")
+    body = struct.pack(order + "H", len(values)) + fields + bytes(4) + extra
+    mark = b"II*\0" if order == "<" else b"MM\0*"
+    return (mark + struct.pack(order + "I", 8) + body).ljust(pixels, b"\0") + data
+
+
+def raw_tiffs():
+    rng = np.random.Generator(np.random.PCG64(41))
+    data = rng.integers(0, 256, 4000, dtype=np.uint8).tobytes()
+    yield "gray12.tif", tiff(13, 7, 12, 1, 1, data[: 20 * 7])
+    yield "gray2.tif", tiff(13, 7, 2, 1, 0, data[: 4 * 7])
+    yield "gray4.tif", tiff(13, 7, 4, 1, 1, data[: 7 * 7], order=">")
+    yield "gray16-big.tif", tiff(13, 7, 16, 1, 1, data[: 26 * 7], order=">")
+    yield "signed16.tif", tiff(13, 7, 16, 1, 1, data[: 26 * 7], t339=[2])
+    yield "planes.tif", tiff(13, 7, 8, 3, 2, data[: 39 * 7], t284=[2])
+    yield "rgb16.tif", tiff(13, 7, 16, 3, 2, data[: 78 * 7], order=">")
+    yield "multiplied.tif", tiff(13, 7, 8, 4, 2, data[: 52 * 7], t338=[1])
+    yield "unused.tif", tiff(13, 7, 8, 4, 2, data[: 52 * 7], t338=[0])
+    yield "reversed.tif", tiff(13, 7, 1, 1, 1, data[: 2 * 7], t266=[2])
 
 
 def offset_gif():
@@ -80,6 +169,9 @@ def offset_gif():
     return bytes(data)
 
 
+CONVERT = {"rgb": "RGB", "l": "L", "rgba": "RGBA", "i16": "I;16"}
+
+
 def pixels(path, mode, exif, alpha):
     image = Image.open(path)
     image.load()
@@ -90,7 +182,15 @@ def pixels(path, mode, exif, alpha):
         image = Image.alpha_composite(ground, image.convert("RGBA"))
     if image.mode == "RGBA" and mode == "l" and alpha != "drop":
         image = image.convert("RGB")
-    array = np.asarray(image.convert("RGB").convert("L") if mode == "l" and image.mode == "CMYK" else image.convert({"rgb": "RGB", "l": "L"}[mode]))
+    if image.mode == "I;16B":
+        image = Image.fromarray(np.asarray(image).astype(np.uint16))
+    if mode == "i16":
+        if image.mode not in ("1", "L", "I", "I;16"):
+            return None
+        image = Image.fromarray(np.clip(np.asarray(image), 0, 65535).astype(np.uint16)) if image.mode == "I" else image
+    if mode != "i16" and image.mode in ("I", "F", "CMYK", "I;16") and "transparency" not in image.info:
+        image = image.convert("RGB")
+    array = np.asarray(image.convert(CONVERT[mode]))
     return array.reshape(array.shape[0], array.shape[1], -1)
 
 
@@ -101,16 +201,19 @@ def main(folder):
     for name, image, options in inputs():
         image.save(folder / name, **options)
         names.append(name)
-    (folder / "offset.gif").write_bytes(offset_gif())
-    names.append("offset.gif")
+    for name, data in [("offset.gif", offset_gif()), *raw_bitmaps(), *raw_tiffs()]:
+        (folder / name).write_bytes(data)
+        names.append(name)
     with open(folder / "golden.jsonl", "w") as out:
         for path in [folder / n for n in names] + sorted(folder.parent.glob("*.png")):
-            for mode in ("rgb", "l"):
+            for mode in CONVERT:
                 for turned in ("apply", "ignore"):
                     for alpha in ("drop", "white", "black", "gray"):
-                        if alpha != "drop" and (mode == "l" or turned == "ignore") or path.parent != folder and alpha == "drop":
+                        if alpha != "drop" and (mode != "rgb" or turned == "ignore") or path.parent != folder and alpha == "drop" and mode in ("rgb", "l"):
                             continue
                         p = pixels(path, mode, turned, alpha)
+                        if p is None:
+                            continue
                         line = {
                             "input": str(path.relative_to(folder.parent)),
                             "params": {"mode": mode, "exif": turned, "alpha": alpha},

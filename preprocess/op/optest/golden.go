@@ -40,6 +40,8 @@ type Case struct {
 	// Gray takes Pillow's mode L instead of RGB; Exif applies the orientation.
 	Gray, Exif bool
 	Steps      []Step
+	// Order is that of the passes of a resize, by the version of Pillow. No line says it; the zero Order is that of Pillow 13.
+	Order imagekernel.Order
 	// Shape is H, W, C and Hash the first hex digits of the pixels' SHA-256.
 	Shape [3]int
 	Hash  string
@@ -140,7 +142,7 @@ func RunFused(k *imagekernel.Kernel, data []byte, c Case) ([]byte, error) {
 			job.Crop = imagekernel.Rect{X: s.Args[0], Y: s.Args[1], W: s.Args[2], H: s.Args[3]}
 			job.ResizeW, job.ResizeH = s.Args[2], s.Args[3]
 		case "resize":
-			job.ResizeW, job.ResizeH, job.Filter = s.Args[0], s.Args[1], FilterOf(s.Filter)
+			job.ResizeW, job.ResizeH, job.Filter, job.Order = s.Args[0], s.Args[1], FilterOf(s.Filter), c.Order
 		case "hflip":
 			job.Flip = true
 		}

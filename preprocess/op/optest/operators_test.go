@@ -79,6 +79,11 @@ func operatorRecipes() [][]object {
 	add(object{"name": "five_crop", "size": []any{9, 12}})
 	add(object{"name": "ten_crop", "size": 20})
 	add(object{"name": "ten_crop", "size": []any{21, 16}, "vertical_flip": true})
+	for _, filter := range []string{"nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"} {
+		add(object{"name": "resize", "size": 15, "interpolation": filter})
+		add(object{"name": "resize", "size": []any{70, 50}, "interpolation": filter}, object{"name": "random_horizontal_flip", "p": 1})
+		add(object{"name": "resize", "size": []any{5, 40}, "interpolation": filter}, object{"name": "center_crop", "size": []any{9, 20}})
+	}
 	crop := object{"name": "center_crop", "size": []any{20, 30}}
 	for _, dtype := range []string{"uint8", "float32"} {
 		add(crop, object{"name": "to_tensor", "layout": "HWC", "dtype": dtype}, object{"name": "random_erasing", "p": 1, "value": 3})
@@ -93,7 +98,14 @@ func inputsOf(recipe []object) []string {
 	if fill, ok := recipe[0]["fill"].([]any); ok && len(fill) == 3 || recipe[0]["value"] != nil {
 		return []string{"rgb.png", "f-420-b.jpg"} // Values per channel don't go with grey.
 	}
-	return []string{"rgb.png", "f-420-b.jpg", "gray:l.png"}
+	if slices.Contains([]any{"resize", "pad", "five_crop", "ten_crop", "center_crop", "random_vertical_flip"}, recipe[0]["name"]) && (recipe[0]["padding_mode"] == nil || recipe[0]["padding_mode"] == "constant") && len(recipe) < 3 {
+		inputs := []string{"rgb.png", "f-420-b.jpg", "l:l.png", "rgba:rgba.png"}
+		if len(recipe) == 1 || recipe[1]["name"] != "convert_image_dtype" {
+			inputs = append(inputs, "i16:l16.png")
+		}
+		return inputs
+	}
+	return []string{"rgb.png", "f-420-b.jpg", "l:l.png"}
 }
 
 // runRecipes runs every recipe on its inputs with n draws each.
@@ -102,11 +114,11 @@ func runRecipes(t *testing.T, n int, use func(Result)) {
 	images := inputs(t)
 	for i, steps := range operatorRecipes() {
 		for _, input := range inputsOf(steps) {
-			name, gray := strings.CutPrefix(input, "gray:")
-			decode := object{"name": "decode_image", "mode": "rgb"}
-			if gray {
-				decode["mode"] = "l"
+			mode, name, ok := strings.Cut(input, ":")
+			if !ok {
+				mode, name = "rgb", input
 			}
+			decode := object{"name": "decode_image", "mode": mode}
 			r := Recipe{Input: name, Steps: append([]object{decode}, steps...), Seed: uint64(i)}
 			ops, err := r.Build()
 			if err != nil {
@@ -193,7 +205,7 @@ func TestOperatorsEqualTorchvision(t *testing.T) {
 		}
 	}
 	missing := slices.DeleteFunc(op.Names(), func(name string) bool {
-		return seen[name] || slices.Contains([]string{"label", "select", "rename", "mixup", "cutmix", "resize", "random_crop", "random_resized_crop"}, name)
+		return seen[name] || slices.Contains([]string{"label", "select", "rename", "mixup", "cutmix", "random_crop", "random_resized_crop"}, name)
 	})
 	if len(missing) > 0 {
 		t.Errorf("no case of %v; there are cases of %v", missing, slices.Sorted(maps.Keys(seen)))

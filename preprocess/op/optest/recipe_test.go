@@ -77,6 +77,9 @@ func (r Recipe) Run(ctx context.Context, ops []op.Operator, scalar bool, image [
 	if c.Kind == op.KindImage {
 		m := c.Images[0]
 		out.Shape, out.DType, out.Pixels = []int64{1, int64(m.H), int64(m.W), int64(m.C)}, "uint8", m.Pix
+		if c.DType == op.DTypeUint16 {
+			out.DType = "uint16"
+		}
 	} else {
 		out.Shape, out.DType, out.Pixels = append([]int64{int64(b.NumRows)}, c.Shape...), c.DType.String(), c.Tensor
 	}
