@@ -11,6 +11,7 @@ reason that is no longer needed is an error too.
 import collections
 import hashlib
 import json
+import logging
 import pathlib
 import sys
 import warnings
@@ -82,6 +83,7 @@ def about(path):
 
 def main(folder, results):
     warnings.simplefilter("ignore")
+    logging.disable()
     Image.MAX_IMAGE_PIXELS = 25_000_000  # Pillow refuses twice as many: the limit of decode_image.
     folder = pathlib.Path(folder)
     count = collections.Counter()
