@@ -76,7 +76,7 @@ func (p *raster) color(out []byte) {
 // readFloat32 is a float32 of a file; what is no number is 0.
 func readFloat32(v []byte) float32 {
 	f := math.Float32frombits(binary.LittleEndian.Uint32(v))
-	if f != f { //nolint:staticcheck // Only NaN is unequal to itself.
+	if f != f {
 		return 0
 	}
 	return f

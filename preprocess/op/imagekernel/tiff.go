@@ -94,7 +94,7 @@ func (l *tiffLayout) gray(out, row []byte, kind sample) {
 	for x := range out {
 		v := row[x]
 		if kind == sampleGray && l.bits < 8 {
-			v *= byte(255 / (1<<l.bits - 1)) //nolint:gosec // 255, 85 or 17.
+			v *= byte(255 / (1<<l.bits - 1))
 		}
 		if l.photometric == tiffWhiteIsZero {
 			v = 255 - v
@@ -183,7 +183,7 @@ func divideAlpha(p []byte) {
 			p[c] = 0
 		case math.MaxUint8:
 		default:
-			p[c] = byte(min(int(p[c])*255/a, 255))
+			p[c] = byte(min(int(p[c])*255/a, 255)) //nolint:gosec // A fraction of 255.
 		}
 	}
 }

@@ -137,7 +137,7 @@ func (d *tiffDirectory) bytes(tag uint16) (values []byte, size int) {
 		return nil, 0
 	}
 	size = sizes[f.kind]
-	if f.count > uint64(len(d.file.data)/size) {
+	if f.count > uint64(len(d.file.data)/size) { //nolint:gosec // Not negative.
 		return nil, 0
 	}
 	n := int(f.count) * size //nolint:gosec // No longer than the file.
@@ -173,7 +173,7 @@ func (d *tiffDirectory) ints(tag uint16) []int {
 		default:
 			v = d.file.order.Uint64(values)
 		}
-		out = append(out, int(min(v, math.MaxInt32))) //nolint:gosec // Cut to 31 bits.
+		out = append(out, int(min(v, math.MaxInt32)))
 	}
 	return out
 }

@@ -85,7 +85,7 @@ func (w *Wide) fromRaster(f Format, p *raster) error {
 			copy(w.Pix[2*i:2*i+2], p.pix[2*i:])
 		default:
 			v := int32(binary.LittleEndian.Uint32(p.pix[4*i:])) //nolint:gosec // The bits of an int32.
-			w.put(i, uint16(min(max(v, 0), math.MaxUint16)))    //nolint:gosec // Cut to the range.
+			w.put(i, uint16(min(max(v, 0), math.MaxUint16)))
 		}
 	}
 	return nil
@@ -256,7 +256,7 @@ func DivideAlpha(pix []byte) {
 	for i := 0; i+4 <= len(pix); i += 4 {
 		if a := int(pix[i+3]); a != 0 && a != math.MaxUint8 {
 			for c := range 3 {
-				pix[i+c] = byte(min(255*int(pix[i+c])/a, math.MaxUint8))
+				pix[i+c] = byte(min(255*int(pix[i+c])/a, math.MaxUint8)) //nolint:gosec // A fraction of 255.
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package optest
 import (
 	"encoding/json"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -67,10 +68,8 @@ func TestFiles(t *testing.T) {
 
 func decodeFile(t *testing.T, name string, data []byte, params object) decoded {
 	t.Helper()
-	given := object{"field": "image"}
-	for k, v := range params {
-		given[k] = v
-	}
+	given := maps.Clone(params)
+	given["field"] = "image"
 	decode, err := op.Build("decode_image", 0, given)
 	if err != nil {
 		t.Fatal(err)
