@@ -431,7 +431,7 @@ func TestServerDescribesItself(t *testing.T) {
 		}
 		names = append(names, a.GetType())
 	}
-	if d := cmp.Diff([]string{"millrace.open", "millrace.close", "millrace.stop", "millrace.status"}, names); d != "" {
+	if d := cmp.Diff([]string{"millrace.open", "millrace.close", "millrace.stop", "millrace.status", "millrace.job"}, names); d != "" {
 		t.Errorf("actions (-want +got):\n%s", d)
 	}
 	conn, err := grpc.NewClient("unix:"+r.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))

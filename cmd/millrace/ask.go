@@ -64,6 +64,23 @@ func (k asker) snapshot(ctx context.Context) (*statusv1.GetStatusResponse, error
 	return s, nil
 }
 
+// job describes a job; with a source partition, also what is recorded of its outputs.
+func (k asker) job(ctx context.Context, name, partition string) (*statusv1.GetJobResponse, error) {
+	j, err := statusv1.NewStatusServiceClient(k.conn).GetJob(ctx, &statusv1.GetJobRequest{Job: name, Partition: partition})
+	if status.Code(err) != codes.Unimplemented {
+		return j, err
+	}
+	body, err := k.action(ctx, "millrace.job", map[string]string{"job": name, "partition": partition})
+	if err != nil {
+		return nil, err
+	}
+	j = &statusv1.GetJobResponse{}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(body, j); err != nil {
+		return nil, errkind.Errorf(errkind.Internal, "reading a sidecar's description of a job: %w", err)
+	}
+	return j, nil
+}
+
 // stopJob ends a job.
 func (k asker) stopJob(ctx context.Context, job string) error {
 	_, err := feedv1.NewFeedServiceClient(k.conn).StopJob(ctx, &feedv1.StopJobRequest{Job: job})

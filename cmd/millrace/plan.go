@@ -1,17 +1,20 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/cmd/millrace/lookback"
 	"github.com/millrace/millrace/cmd/millrace/view"
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/loader/dataset"
 	"github.com/millrace/millrace/loader/order"
 	"github.com/millrace/millrace/preprocess/plan"
+	"github.com/millrace/millrace/preprocess/recipe"
 )
 
 func (a *app) planCmd() *cobra.Command {
@@ -40,31 +43,41 @@ func (a *app) plan(c *cobra.Command, path, shuffle string, batch int64) error {
 	if err != nil {
 		return err
 	}
-	if _, err := plan.New(r); err != nil {
+	p, err := a.planned(c.Context(), r, kind)
+	if err != nil {
 		return fmt.Errorf("recipe %s: %w", path, err)
+	}
+	defer p.Close()
+	if a.json {
+		return json.NewEncoder(a.out).Encode(view.PlanJSON(p.Plan, p.Manifest, p.Layout))
+	}
+	return view.Plan(a.out, view.PlanInput{Name: filepath.Base(path), Plan: p.Plan, Manifest: p.Manifest, Layout: p.Layout, Batch: batch})
+}
+
+// planned plans a recipe over its source, which is indexed first if need be. The caller closes what it gets.
+func (a *app) planned(ctx context.Context, r *recipe.Recipe, shuffle order.Shuffle) (_ *lookback.Source, err error) {
+	if _, err := plan.New(r); err != nil { // before a long listing begins
+		return nil, err
 	}
 	cache, err := a.openCache()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	resolver := newResolver()
-	defer func() { _ = resolver.Close() }()
+	s := &lookback.Source{Resolver: newResolver(), Cache: cache}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
 	show, done := a.indexBar()
-	m, err := dataset.BuildOrLoad(c.Context(), resolver, r.Source, cache, dataset.BuildOptions{OnProgress: show})
+	s.Manifest, err = dataset.BuildOrLoad(ctx, s.Resolver, r.Source, cache, dataset.BuildOptions{OnProgress: show})
 	done()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	made, err := plan.For(c.Context(), r, m, resolver, cache)
-	if err != nil {
-		return fmt.Errorf("recipe %s: %w", path, err)
+	if s.Plan, err = plan.For(ctx, r, s.Manifest, s.Resolver, cache); err != nil {
+		return nil, err
 	}
-	layout, err := made.Layout(m, kind)
-	if err != nil {
-		return fmt.Errorf("recipe %s: %w", path, err)
-	}
-	if a.json {
-		return json.NewEncoder(a.out).Encode(view.PlanJSON(made, m, layout))
-	}
-	return view.Plan(a.out, view.PlanInput{Name: filepath.Base(path), Plan: made, Manifest: m, Layout: layout, Batch: batch})
+	s.Layout, err = s.Plan.Layout(s.Manifest, shuffle)
+	return s, err
 }

@@ -9,7 +9,10 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 
 	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/internal/grpcerr"
 	"github.com/millrace/millrace/internal/nearest"
+	"github.com/millrace/millrace/internal/statusjson"
+	statusv1 "github.com/millrace/millrace/proto/millrace/status/v1"
 )
 
 // Names of the actions.
@@ -18,6 +21,7 @@ const (
 	actionClose  = "millrace.close"
 	actionStop   = "millrace.stop"
 	actionStatus = "millrace.status"
+	actionJob    = "millrace.job"
 )
 
 // action is one of what DoAction can do.
@@ -40,6 +44,7 @@ func actions() []action {
 			text, err := s.status(ctx)
 			return json.RawMessage(text), err
 		}},
+		{actionJob, "all that the stream of a job depends on, and what is recorded of a partition", (*Server).job},
 	}
 }
 
@@ -106,4 +111,19 @@ func (s *Server) stop(ctx context.Context, body []byte) (any, error) {
 		return nil, err
 	}
 	return struct{}{}, s.cfg.Table.Stop(ctx, b.Job)
+}
+
+func (s *Server) job(ctx context.Context, body []byte) (any, error) {
+	var b jobQuestion
+	if err := decode(actionJob, body, &b); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	job, err := s.cfg.Status.GetJob(ctx, &statusv1.GetJobRequest{Job: b.Job, Partition: b.Partition})
+	if err != nil {
+		return nil, grpcerr.FromStatus(err)
+	}
+	text, err := statusjson.Marshal(job)
+	return json.RawMessage(text), err
 }

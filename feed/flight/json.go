@@ -79,6 +79,11 @@ type jobBody struct {
 	Job string `json:"job"`
 }
 
+type jobQuestion struct {
+	Job       string `json:"job"`
+	Partition string `json:"partition,omitempty"`
+}
+
 // ticketBody is a ticket: of a session, or of the rank of a job.
 type ticketBody struct {
 	Session string `json:"session,omitempty"`

@@ -156,7 +156,7 @@ func TestStatusAndStopOfAJob(t *testing.T) {
 	if a.code != 1 {
 		t.Errorf("stop of a job that is not there: exit code %d", a.code)
 	}
-	matches(t, a.errors, `^error: there is no job "resent"\n$`)
+	matches(t, a.errors, `^error: there is no job "resent"; did you mean "resnet"\?\n$`)
 }
 
 func TestHelpAndVersionAreAnswers(t *testing.T) {

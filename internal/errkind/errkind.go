@@ -59,6 +59,16 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
+// Parse is the kind of that name, Unknown where there is none.
+func Parse(name string) Kind {
+	for k := Unknown; k <= Canceled; k++ {
+		if k.String() == name {
+			return k
+		}
+	}
+	return Unknown
+}
+
 type kindError struct {
 	kind Kind
 	err  error

@@ -44,5 +44,8 @@ func TestEveryKindHasItsOwnName(t *testing.T) {
 			t.Errorf("%d and %d share the name %q", k, other, k)
 		}
 		seen[k.String()] = k
+		if back := errkind.Parse(k.String()); back != k {
+			t.Errorf("%q is read as %v", k.String(), back)
+		}
 	}
 }

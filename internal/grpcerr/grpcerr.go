@@ -66,22 +66,13 @@ func FromStatus(err error) error {
 	s := found.GRPCStatus()
 	text, kind := s.Message(), errkind.Unknown
 	if i := strings.LastIndex(text, " [kind="); i >= 0 && strings.HasSuffix(text, "]") {
-		kind = parseKind(text[i+len(" [kind=") : len(text)-1])
+		kind = errkind.Parse(text[i+len(" [kind=") : len(text)-1])
 		text = text[:i]
 	}
 	if kind == errkind.Unknown {
 		kind = kindOfCode(s.Code())
 	}
 	return errkind.With(kind, &wireError{text: text, err: err})
-}
-
-func parseKind(name string) errkind.Kind {
-	for _, c := range kindCodes {
-		if c.kind.String() == name {
-			return c.kind
-		}
-	}
-	return errkind.Unknown
 }
 
 func kindOfCode(code codes.Code) errkind.Kind {

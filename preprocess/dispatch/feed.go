@@ -278,9 +278,9 @@ func (j *job) rank(index uint32) (*rank, error) {
 func (s *feedService) StopJob(_ context.Context, req *feedv1.StopJobRequest) (*feedv1.StopJobResponse, error) {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
-	j := s.d.jobs[req.GetJob()]
-	if j == nil {
-		return nil, grpcerr.ToStatus(errkind.Errorf(errkind.NotFound, "there is no job %q", req.GetJob()))
+	j, err := s.d.known(req.GetJob())
+	if err != nil {
+		return nil, grpcerr.ToStatus(err)
 	}
 	s.d.stopJob(j, errkind.Errorf(errkind.Canceled, "job %q was stopped", j.name))
 	return &feedv1.StopJobResponse{}, nil

@@ -362,7 +362,7 @@ func (j *job) sourceFailed(w *worker, t task, id lineage.ID, f *workerv1.SourceF
 	}
 	delete(j.tasks, id)
 	j.apply(exec.TaskFailed{Task: t.id, Attempt: t.attempt, Fatal: true})
-	j.take(j.ledger.Fail(id, errkind.With(kindOf(f.GetKind()), fmt.Errorf("%s", f.GetText()))), nil)
+	j.take(j.ledger.Fail(id, errkind.With(errkind.Parse(f.GetKind()), fmt.Errorf("%s", f.GetText()))), nil)
 }
 
 // take passes on what a report changed.

@@ -21,7 +21,8 @@ import (
 
 // spec is what all ranks of a job agree on. It is immutable.
 type spec struct {
-	recipe     *recipe.Recipe // resolved
+	asked      *feedv1.OpenJobRequest // by the first rank
+	recipe     *recipe.Recipe         // resolved
 	wireRecipe *recipev1.Recipe
 	plan       *plan.Plan
 	layout     order.Layout
@@ -47,7 +48,7 @@ func (d *Dispatcher) newSpec(ctx context.Context, req *feedv1.OpenJobRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	s := &spec{world: int(req.GetWorldSize()), seed: req.GetSettings().GetSeed()}
+	s := &spec{asked: req, world: int(req.GetWorldSize()), seed: req.GetSettings().GetSeed()}
 	if err := s.readSettings(req.GetSettings()); err != nil {
 		return nil, err
 	}

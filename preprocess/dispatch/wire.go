@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/loader/order"
 	"github.com/millrace/millrace/preprocess/dispatch/ledger"
 	"github.com/millrace/millrace/preprocess/exec"
 	"github.com/millrace/millrace/preprocess/lineage"
@@ -55,16 +56,6 @@ func eventSource(e *workerv1.Event) (lineage.ID, uint32, error) {
 	return id, attempt, nil
 }
 
-// kindOf is the error kind of that name.
-func kindOf(name string) errkind.Kind {
-	for k := errkind.Unknown; k <= errkind.Canceled; k++ {
-		if k.String() == name {
-			return k
-		}
-	}
-	return errkind.Unknown
-}
-
 func failedMessage(err error, ranks []uint32) *feedv1.AttachResponse {
 	return &feedv1.AttachResponse{Message: &feedv1.AttachResponse_Failed{Failed: &feedv1.Failed{
 		Kind: errkind.Of(err).String(), Text: err.Error(), Ranks: slices.Clone(ranks),
@@ -74,10 +65,14 @@ func failedMessage(err error, ranks []uint32) *feedv1.AttachResponse {
 func (j *job) wirePlan() *workerv1.JobPlan {
 	s := j.spec
 	return &workerv1.JobPlan{
-		Job: j.name, Recipe: s.wireRecipe, Manifest: s.manifestID[:], Seed: s.seed, PlanDigest: s.pixelsDigest[:], Weight: 1,
-		Layout: &workerv1.Layout{
-			Shuffle: s.layout.Shuffle.String(), NumSamples: s.layout.NumSamples, BlockSamples: s.layout.BlockSamples,
-			WindowBlocks: s.layout.WindowBlocks, Lanes: s.layout.Lanes, PartitionSamples: s.layout.PartitionSamples,
-		},
+		Job: j.name, Recipe: s.wireRecipe, Manifest: s.manifestID[:], Seed: s.seed, PlanDigest: s.pixelsDigest[:], Weight: 1, Layout: WireLayout(s.layout),
+	}
+}
+
+// WireLayout is a layout as workers are told it.
+func WireLayout(l order.Layout) *workerv1.Layout {
+	return &workerv1.Layout{
+		Shuffle: l.Shuffle.String(), NumSamples: l.NumSamples, BlockSamples: l.BlockSamples,
+		WindowBlocks: l.WindowBlocks, Lanes: l.Lanes, PartitionSamples: l.PartitionSamples,
 	}
 }

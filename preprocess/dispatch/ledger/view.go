@@ -24,6 +24,24 @@ func (l *Ledger) Live() Effects {
 	return eff
 }
 
+// Records are the reports of a source partition's outputs, in order; none when they came to nothing yet or are needed no
+// more.
+func (l *Ledger) Records(source lineage.ID) []Output {
+	i := slices.IndexFunc(l.epochs, func(e *epoch) bool { return e.number == source.Epoch })
+	if i < 0 {
+		return nil
+	}
+	s := l.epochs[i].sources[int64(source.Source)] //nolint:gosec // Those above are not there.
+	if s == nil {
+		return nil
+	}
+	out := make([]Output, len(s.outputs))
+	for k, o := range s.outputs {
+		out[k] = *o
+	}
+	return out
+}
+
 // Awaited is the source partition that the next global batch waits for.
 func (l *Ledger) Awaited() lineage.ID {
 	for _, e := range l.epochs {

@@ -9,6 +9,7 @@
 package statusv1
 
 import (
+	v1 "github.com/millrace/millrace/proto/millrace/feed/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -505,11 +506,275 @@ func (x *Worker) GetVersion() string {
 	return ""
 }
 
+// GetJobRequest names a job.
+type GetJobRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Job name.
+	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// A source partition whose records are wanted, such as "3/1041"; empty: none.
+	Partition     string `protobuf:"bytes,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetJobRequest) Reset() {
+	*x = GetJobRequest{}
+	mi := &file_millrace_status_v1_status_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetJobRequest) ProtoMessage() {}
+
+func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_millrace_status_v1_status_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
+func (*GetJobRequest) Descriptor() ([]byte, []int) {
+	return file_millrace_status_v1_status_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *GetJobRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *GetJobRequest) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+// GetJobResponse is the description of a job.
+type GetJobResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Job name.
+	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// Recipe as YAML or JSON text, as the first rank gave it.
+	Recipe []byte `protobuf:"bytes,2,opt,name=recipe,proto3" json:"recipe,omitempty"`
+	// How the stream is dealt.
+	Settings *v1.Settings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
+	// World size.
+	WorldSize uint32 `protobuf:"varint,4,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`
+	// Manifest id, 16 bytes.
+	Manifest []byte `protobuf:"bytes,5,opt,name=manifest,proto3" json:"manifest,omitempty"`
+	// Order digest, 16 bytes.
+	OrderDigest []byte `protobuf:"bytes,6,opt,name=order_digest,json=orderDigest,proto3" json:"order_digest,omitempty"`
+	// Pixels digest, 16 bytes.
+	PixelsDigest []byte `protobuf:"bytes,7,opt,name=pixels_digest,json=pixelsDigest,proto3" json:"pixels_digest,omitempty"`
+	// Cursor from which the running generation began: steps of its epoch are counted and cut from there. Empty: none runs.
+	Start string `protobuf:"bytes,8,opt,name=start,proto3" json:"start,omitempty"`
+	// Records of the outputs of the partition asked for, in order; empty when the dispatcher has none any more, or not yet.
+	Records       []*Record `protobuf:"bytes,9,rep,name=records,proto3" json:"records,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetJobResponse) Reset() {
+	*x = GetJobResponse{}
+	mi := &file_millrace_status_v1_status_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetJobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetJobResponse) ProtoMessage() {}
+
+func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_millrace_status_v1_status_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
+func (*GetJobResponse) Descriptor() ([]byte, []int) {
+	return file_millrace_status_v1_status_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GetJobResponse) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *GetJobResponse) GetRecipe() []byte {
+	if x != nil {
+		return x.Recipe
+	}
+	return nil
+}
+
+func (x *GetJobResponse) GetSettings() *v1.Settings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *GetJobResponse) GetWorldSize() uint32 {
+	if x != nil {
+		return x.WorldSize
+	}
+	return 0
+}
+
+func (x *GetJobResponse) GetManifest() []byte {
+	if x != nil {
+		return x.Manifest
+	}
+	return nil
+}
+
+func (x *GetJobResponse) GetOrderDigest() []byte {
+	if x != nil {
+		return x.OrderDigest
+	}
+	return nil
+}
+
+func (x *GetJobResponse) GetPixelsDigest() []byte {
+	if x != nil {
+		return x.PixelsDigest
+	}
+	return nil
+}
+
+func (x *GetJobResponse) GetStart() string {
+	if x != nil {
+		return x.Start
+	}
+	return ""
+}
+
+func (x *GetJobResponse) GetRecords() []*Record {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+// Record is what was reported of a final output partition.
+type Record struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The partition, such as "3/1041/0".
+	Partition string `protobuf:"bytes,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// Attempt of the task that made it.
+	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Number of rows.
+	Rows int64 `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`
+	// Bytes of its buffers.
+	Bytes int64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// xxh3-128 of its canonical buffers, 16 bytes, big endian.
+	ContentHash []byte `protobuf:"bytes,5,opt,name=content_hash,json=contentHash,proto3" json:"content_hash,omitempty"`
+	// Worker that holds it; empty if it was freed.
+	Worker        string `protobuf:"bytes,6,opt,name=worker,proto3" json:"worker,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Record) Reset() {
+	*x = Record{}
+	mi := &file_millrace_status_v1_status_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Record) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Record) ProtoMessage() {}
+
+func (x *Record) ProtoReflect() protoreflect.Message {
+	mi := &file_millrace_status_v1_status_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Record.ProtoReflect.Descriptor instead.
+func (*Record) Descriptor() ([]byte, []int) {
+	return file_millrace_status_v1_status_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Record) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *Record) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Record) GetRows() int64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *Record) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Record) GetContentHash() []byte {
+	if x != nil {
+		return x.ContentHash
+	}
+	return nil
+}
+
+func (x *Record) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
 var File_millrace_status_v1_status_proto protoreflect.FileDescriptor
 
 const file_millrace_status_v1_status_proto_rawDesc = "" +
 	"\n" +
-	"\x1fmillrace/status/v1/status.proto\x12\x12millrace.status.v1\"\x12\n" +
+	"\x1fmillrace/status/v1/status.proto\x12\x12millrace.status.v1\x1a\x1bmillrace/feed/v1/feed.proto\"\x12\n" +
 	"\x10GetStatusRequest\"\xa4\x01\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
@@ -558,9 +823,31 @@ const file_millrace_status_v1_status_proto_rawDesc = "" +
 	"\n" +
 	"SlotsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x012i\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"?\n" +
+	"\rGetJobRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\tR\tpartition\"\xc1\x02\n" +
+	"\x0eGetJobResponse\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x16\n" +
+	"\x06recipe\x18\x02 \x01(\fR\x06recipe\x126\n" +
+	"\bsettings\x18\x03 \x01(\v2\x1a.millrace.feed.v1.SettingsR\bsettings\x12\x1d\n" +
+	"\n" +
+	"world_size\x18\x04 \x01(\rR\tworldSize\x12\x1a\n" +
+	"\bmanifest\x18\x05 \x01(\fR\bmanifest\x12!\n" +
+	"\forder_digest\x18\x06 \x01(\fR\vorderDigest\x12#\n" +
+	"\rpixels_digest\x18\a \x01(\fR\fpixelsDigest\x12\x14\n" +
+	"\x05start\x18\b \x01(\tR\x05start\x124\n" +
+	"\arecords\x18\t \x03(\v2\x1a.millrace.status.v1.RecordR\arecords\"\xa5\x01\n" +
+	"\x06Record\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\tR\tpartition\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x12\n" +
+	"\x04rows\x18\x03 \x01(\x03R\x04rows\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12!\n" +
+	"\fcontent_hash\x18\x05 \x01(\fR\vcontentHash\x12\x16\n" +
+	"\x06worker\x18\x06 \x01(\tR\x06worker2\xba\x01\n" +
 	"\rStatusService\x12X\n" +
-	"\tGetStatus\x12$.millrace.status.v1.GetStatusRequest\x1a%.millrace.status.v1.GetStatusResponseB@Z>github.com/millrace/millrace/proto/millrace/status/v1;statusv1b\x06proto3"
+	"\tGetStatus\x12$.millrace.status.v1.GetStatusRequest\x1a%.millrace.status.v1.GetStatusResponse\x12O\n" +
+	"\x06GetJob\x12!.millrace.status.v1.GetJobRequest\x1a\".millrace.status.v1.GetJobResponseB@Z>github.com/millrace/millrace/proto/millrace/status/v1;statusv1b\x06proto3"
 
 var (
 	file_millrace_status_v1_status_proto_rawDescOnce sync.Once
@@ -574,27 +861,35 @@ func file_millrace_status_v1_status_proto_rawDescGZIP() []byte {
 	return file_millrace_status_v1_status_proto_rawDescData
 }
 
-var file_millrace_status_v1_status_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_millrace_status_v1_status_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_millrace_status_v1_status_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),  // 0: millrace.status.v1.GetStatusRequest
 	(*GetStatusResponse)(nil), // 1: millrace.status.v1.GetStatusResponse
 	(*Job)(nil),               // 2: millrace.status.v1.Job
 	(*Rank)(nil),              // 3: millrace.status.v1.Rank
 	(*Worker)(nil),            // 4: millrace.status.v1.Worker
-	nil,                       // 5: millrace.status.v1.Worker.SlotsEntry
+	(*GetJobRequest)(nil),     // 5: millrace.status.v1.GetJobRequest
+	(*GetJobResponse)(nil),    // 6: millrace.status.v1.GetJobResponse
+	(*Record)(nil),            // 7: millrace.status.v1.Record
+	nil,                       // 8: millrace.status.v1.Worker.SlotsEntry
+	(*v1.Settings)(nil),       // 9: millrace.feed.v1.Settings
 }
 var file_millrace_status_v1_status_proto_depIdxs = []int32{
 	2, // 0: millrace.status.v1.GetStatusResponse.jobs:type_name -> millrace.status.v1.Job
 	4, // 1: millrace.status.v1.GetStatusResponse.workers:type_name -> millrace.status.v1.Worker
 	3, // 2: millrace.status.v1.Job.ranks:type_name -> millrace.status.v1.Rank
-	5, // 3: millrace.status.v1.Worker.slots:type_name -> millrace.status.v1.Worker.SlotsEntry
-	0, // 4: millrace.status.v1.StatusService.GetStatus:input_type -> millrace.status.v1.GetStatusRequest
-	1, // 5: millrace.status.v1.StatusService.GetStatus:output_type -> millrace.status.v1.GetStatusResponse
-	5, // [5:6] is the sub-list for method output_type
-	4, // [4:5] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	8, // 3: millrace.status.v1.Worker.slots:type_name -> millrace.status.v1.Worker.SlotsEntry
+	9, // 4: millrace.status.v1.GetJobResponse.settings:type_name -> millrace.feed.v1.Settings
+	7, // 5: millrace.status.v1.GetJobResponse.records:type_name -> millrace.status.v1.Record
+	0, // 6: millrace.status.v1.StatusService.GetStatus:input_type -> millrace.status.v1.GetStatusRequest
+	5, // 7: millrace.status.v1.StatusService.GetJob:input_type -> millrace.status.v1.GetJobRequest
+	1, // 8: millrace.status.v1.StatusService.GetStatus:output_type -> millrace.status.v1.GetStatusResponse
+	6, // 9: millrace.status.v1.StatusService.GetJob:output_type -> millrace.status.v1.GetJobResponse
+	8, // [8:10] is the sub-list for method output_type
+	6, // [6:8] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_millrace_status_v1_status_proto_init() }
@@ -608,7 +903,7 @@ func file_millrace_status_v1_status_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_millrace_status_v1_status_proto_rawDesc), len(file_millrace_status_v1_status_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
