@@ -28,6 +28,7 @@ const Exact = true
 // engine runs jobs in C.
 type engine struct {
 	scalar  bool
+	plain   bool // libjpeg-turbo decodes every JPEG, for tests
 	memory  *memory
 	cleanup runtime.Cleanup
 }
@@ -82,7 +83,7 @@ func (e *engine) run(k *Kernel, job *Job, visible Rect) error {
 	for c, v := range job.Fill {
 		j.fill[c] = C.uint8_t(v)
 	}
-	j.avx2 = truth(cpu.X86.HasAVX2 && !e.scalar)
+	j.avx2, j.plain = truth(cpu.X86.HasAVX2 && cpu.X86.HasBMI2 && !e.scalar), truth(e.plain)
 	j.max_scans, j.max_multiscan_pixels = C.int32_t(k.limits.Scans), C.int64_t(k.limits.ProgressivePixels)
 
 	var table *C.uint32_t

@@ -60,6 +60,11 @@ static size_t place(struct run *r, uint8_t *data)
 	r->out_rows = take(data, &used, 8 * r->out_bytes);
 	r->taps = (const uint8_t **)take(data, &used, sizeof(uint8_t *) * ((size_t)job->y_stride + 2));
 	r->turned = NULL;
+	if (r->source.baseline != NULL)
+		for (int i = 0; i < r->source.baseline->planes; i++) {
+			uint8_t *plane = take(data, &used, mr_baseline_room(r->source.baseline, i));
+			r->source.baseline->plane[i].samples = plane == NULL ? NULL : plane + MR_PLANE_PAD;
+		}
 	if (job->orientation > 1)
 		r->turned = take(data, &used, 4 * (size_t)r->source.w * r->source.h);
 	return used;
@@ -85,6 +90,10 @@ void mr_free(struct mr_scratch *scratch)
 	free(scratch->data);
 	scratch->data = NULL;
 	scratch->size = 0;
+	if (scratch->baseline != NULL)
+		free(scratch->baseline->starts);
+	free(scratch->baseline);
+	scratch->baseline = NULL;
 }
 
 // oriented_source is where pixel (x, y) of the upright image is stored; w and h are the stored size.
@@ -255,7 +264,7 @@ static __attribute__((noinline)) void process(struct run *r, struct mr_scratch *
 	struct mr_job *job = r->job;
 	struct mr_source *s = &r->source;
 	if (job->channels == 0)
-		mr_jpeg_open(s, src, src_len);
+		mr_jpeg_open(s, scratch, src, src_len);
 	else
 		s->pixels = src;
 	allocate(r, scratch);
@@ -279,11 +288,20 @@ static __attribute__((noinline)) void guarded(struct run *r, struct mr_scratch *
 		process(r, scratch, src, src_len);
 }
 
+// attempt does the job once.
+static __attribute__((noinline)) void attempt(struct run *r, struct mr_scratch *scratch, const uint8_t *src, size_t src_len)
+{
+	locate(r);
+	guarded(r, scratch, src, src_len);
+	mr_source_close(&r->source);
+}
+
 int mr_run(struct mr_job *job, struct mr_scratch *scratch, const uint8_t *src, size_t src_len, const int32_t *xb,
            const int32_t *xk, const int32_t *yb, const int32_t *yk, const uint32_t *table, uint8_t *dst)
 {
 	struct run r;
 	memset(&r, 0, sizeof r);
+	struct mr_job again = *job;
 	r.job = job;
 	r.source.job = job;
 	r.xb = xb, r.xk = xk, r.yb = yb, r.yk = yk;
@@ -294,8 +312,11 @@ int mr_run(struct mr_job *job, struct mr_scratch *scratch, const uint8_t *src, s
 	r.source.full_h = job->height;
 	job->width = (job->width + job->scale - 1) / job->scale;
 	job->height = (job->height + job->scale - 1) / job->scale;
-	locate(&r);
-	guarded(&r, scratch, src, src_len);
-	mr_source_close(&r.source);
+	attempt(&r, scratch, src, src_len);
+	if (r.source.baseline_failed) {
+		again.plain = 1;
+		*job = again;
+		return mr_run(job, scratch, src, src_len, xb, xk, yb, yk, table, dst);
+	}
 	return r.source.status;
 }

@@ -21,6 +21,7 @@ enum { MR_UINT8 = 0, MR_TABLE16 = 1, MR_TABLE32 = 2 };
 struct mr_scratch {
 	uint8_t *data;
 	size_t size;
+	struct mr_baseline *baseline;
 };
 
 // One image's job. No pointers, so that Go may keep it in its own memory.
@@ -45,7 +46,8 @@ struct mr_job {
 	int32_t out_w, out_h, vis_x, vis_y;
 	int32_t flip, flop, out_channels, planar, element;
 	uint8_t fill[4];
-	int32_t avx2;
+	// Whether to use the instructions of AVX2 and BMI2, and whether to leave every JPEG to libjpeg-turbo.
+	int32_t avx2, plain;
 	int32_t max_scans;
 	int64_t max_multiscan_pixels;
 	// The answer, when it is not MR_OK.

@@ -9,6 +9,7 @@
 #include <jpeglib.h>
 #include <jerror.h>
 
+#include "baseline_rows.h"
 #include "kernel.h"
 
 // An open source hands out rows y_from … y_to-1 of columns x_from … x_to-1 in order, as 4-byte pixels.
@@ -27,6 +28,8 @@ struct mr_source {
 	jmp_buf fail;
 	int status;
 	int created;
+	struct mr_baseline *baseline;  // The decoder of our own, if it does this file.
+	int baseline_failed;           // It began and left the file to libjpeg-turbo.
 	int lead;    // Pixels of a decoded row before column x.
 	int row_px;  // Pixels of a decoded row.
 };
@@ -120,8 +123,29 @@ static void mr_drop_rows(struct mr_source *s, uint8_t *buf, int n)
 			mr_fail(s, MR_DAMAGED, "decoder gave no row");
 }
 
+// mr_baseline_begin gives the file to the decoder of our own, if it is for it.
+static int mr_baseline_begin(struct mr_source *s, struct mr_scratch *scratch)
+{
+	// Of a file that ends too early libjpeg-turbo knows how much of it can be read.
+	if (s->job->plain || s->baseline_failed || s->job->scale != 1 || !s->job->ended)
+		return 0;
+	if (scratch->baseline == NULL) {
+		size_t size = (sizeof *scratch->baseline + 63) & ~(size_t)63;
+		scratch->baseline = aligned_alloc(64, size);
+		if (scratch->baseline == NULL)
+			return 0;
+		memset(scratch->baseline, 0, size);
+	}
+	if (!mr_baseline_open(scratch->baseline, &s->jpeg, s->x, s->y, s->w, s->h))
+		return 0;
+	s->baseline = scratch->baseline;
+	s->lead = s->x % s->baseline->h;
+	s->row_px = s->w + s->lead + 32;
+	return 1;
+}
+
 // mr_jpeg_open starts decoding. Call it, and all that reads rows, under setjmp(s->fail).
-static void mr_jpeg_open(struct mr_source *s, const uint8_t *src, size_t len)
+static void mr_jpeg_open(struct mr_source *s, struct mr_scratch *scratch, const uint8_t *src, size_t len)
 {
 	struct mr_job *job = s->job;
 	struct jpeg_decompress_struct *jpeg = &s->jpeg;
@@ -141,6 +165,8 @@ static void mr_jpeg_open(struct mr_source *s, const uint8_t *src, size_t len)
 		mr_fail(s, MR_DAMAGED, "two frame headers disagree");
 	if (jpeg_has_multiple_scans(jpeg) && (int64_t)s->full_w * s->full_h > job->max_multiscan_pixels)
 		mr_fail(s, MR_LIMIT, "JPEG stored in several scans has too many pixels");
+	if (mr_baseline_begin(s, scratch))
+		return;
 	jpeg->out_color_space = jpeg->num_components == 4 ? JCS_CMYK : JCS_EXT_RGBX;
 	jpeg->scale_num = 1;
 	jpeg->scale_denom = (unsigned)job->scale;
@@ -167,6 +193,8 @@ static void mr_jpeg_open(struct mr_source *s, const uint8_t *src, size_t len)
 // mr_jpeg_skip passes over the rows before the first; buf holds one decoded row.
 static void mr_jpeg_skip(struct mr_source *s, uint8_t *buf)
 {
+	if (s->baseline != NULL)
+		return;
 	enum { LEAD_ROWS = 2 };
 	int skip = s->y - LEAD_ROWS;
 	if (skip > 0 && mr_can_crop(&s->jpeg)) {
@@ -243,7 +271,13 @@ static void mr_join_row(uint8_t *out, const uint8_t *in, size_t plane, int n)
 // mr_next_row reads the next row into buf and returns where its first pixel is.
 static uint8_t *mr_next_row(struct mr_source *s, uint8_t *buf)
 {
-	if (s->is_jpeg) {
+	if (s->baseline != NULL) {
+		if (!mr_baseline_row(s->baseline, buf, s->x - s->lead, s->y + s->next++, s->w + s->lead, s->job->avx2)) {
+			s->baseline_failed = 1;
+			longjmp(s->fail, 1);
+		}
+		buf += 4 * (size_t)s->lead;
+	} else if (s->is_jpeg) {
 		mr_drop_rows(s, buf, 1);
 		buf += 4 * (size_t)s->lead;
 		if (s->jpeg.out_color_space == JCS_CMYK)
@@ -277,6 +311,7 @@ static void mr_source_close(struct mr_source *s)
 	if (s->created)
 		jpeg_destroy_decompress(&s->jpeg);
 	s->created = 0;
+	s->baseline = NULL;
 }
 
 #endif
