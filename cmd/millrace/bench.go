@@ -93,7 +93,7 @@ func (a *app) benchData(ctx context.Context, source []string) (scenario.Data, er
 	if err != nil {
 		return scenario.Data{}, err
 	}
-	resolver := newResolver()
+	resolver := a.newResolver()
 	defer func() { _ = resolver.Close() }()
 	show, done := a.indexBar()
 	m, err := dataset.BuildOrLoad(ctx, resolver, source, cache, dataset.BuildOptions{OnProgress: show})

@@ -72,7 +72,7 @@ func (a *app) dispatchConfig() (dispatch.Config, func(), error) {
 	if err != nil {
 		return dispatch.Config{}, nil, err
 	}
-	bars, resolver := newIndexBars(a.err), newResolver()
+	bars, resolver := newIndexBars(a.err), a.newResolver()
 	return dispatch.Config{
 		Version: version, Resolver: resolver, Cache: cache, PlanDir: filepath.Join(dir, "plans"), OnIndexing: bars.show, Logger: logger,
 	}, func() { bars.close(); _ = resolver.Close() }, nil

@@ -33,7 +33,7 @@ func (a *app) index(c *cobra.Command, uris []string, o dataset.BuildOptions) err
 	if err != nil {
 		return err
 	}
-	resolver := newResolver()
+	resolver := a.newResolver()
 	defer func() { _ = resolver.Close() }()
 	show, done := a.indexBar()
 	o.OnProgress = show

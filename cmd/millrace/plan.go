@@ -63,7 +63,7 @@ func (a *app) planned(ctx context.Context, r *recipe.Recipe, shuffle order.Shuff
 	if err != nil {
 		return nil, err
 	}
-	s := &lookback.Source{Resolver: newResolver(), Cache: cache}
+	s := &lookback.Source{Resolver: a.newResolver(), Cache: cache}
 	defer func() {
 		if err != nil {
 			s.Close()

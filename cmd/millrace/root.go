@@ -32,6 +32,7 @@ type app struct {
 	logLevel string
 	json     bool
 	cacheDir string
+	stores   storeFlags
 	quiet    bool // logs of parts would only repeat the command's own error
 }
 
@@ -72,6 +73,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&a.logLevel, "log-level", "warn", "debug, info, warn or error")
 	flags.BoolVar(&a.json, "json", false, "answer in JSON, log in JSON")
 	flags.StringVar(&a.cacheDir, "cache-dir", "", "where manifests and indices are kept (default: the user's cache directory)")
+	a.stores.register(flags)
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
 		if err := service.Configure(c.Flags(), a.lookup); err != nil {
 			return usageError{err}

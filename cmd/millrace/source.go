@@ -10,15 +10,9 @@ import (
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/progress"
 	"github.com/millrace/millrace/loader/dataset"
-	"github.com/millrace/millrace/loader/store"
-	"github.com/millrace/millrace/loader/store/filestore"
 	"github.com/millrace/millrace/preprocess/recipe"
 )
 
-// newResolver opens the stores that this binary knows.
-func newResolver() *store.Resolver {
-	return store.NewResolver(map[string]store.OpenFunc{"file": filestore.Open})
-}
 
 // cachePath is the directory that keeps manifests, indices and plans.
 func (a *app) cachePath() (string, error) {

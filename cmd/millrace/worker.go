@@ -81,7 +81,7 @@ func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *
 	}
 	slots := map[string]int{"cpu": o.slots}
 	maps.Copy(slots, o.resources)
-	resolver, pool := newResolver(), partition.NewPool(int64(o.budget)/4)
+	resolver, pool := a.newResolver(), partition.NewPool(int64(o.budget)/4)
 	w, err := worker.New(worker.Config{
 		Name: o.name, DataAddress: address, Slots: slots, BudgetBytes: int64(o.budget), Version: version, Scalar: a.scalar(),
 	}, worker.Deps{Dispatcher: control, Resolver: resolver, Cache: cache, Pool: pool, Logger: logger})

@@ -150,6 +150,11 @@ func split(uri string) (scheme, authority, key string, err error) {
 	rest := uri
 	if i := strings.Index(uri, "://"); i >= 0 && i == len(scheme) {
 		rest = uri[i+3:]
+		if scheme == "s3" {
+			if rest, err = hoist(rest); err != nil {
+				return "", "", "", err
+			}
+		}
 		if scheme != "file" {
 			authority, key, _ = strings.Cut(rest, "/")
 			if authority == "" {

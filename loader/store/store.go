@@ -55,6 +55,22 @@ type PinReader interface {
 	ReadPinned(ctx context.Context, key, pin string, off int64, dst []byte) error
 }
 
+// Range is a range of one object and where its bytes go.
+type Range struct {
+	Key string
+	// Pin is the version that is wanted; empty: any.
+	Pin string
+	Off int64
+	// Dst takes len(Dst) bytes. The buffers of the ranges of one read must not overlap.
+	Dst []byte
+}
+
+// RangesReader is an optional fourth interface of a Bucket: many ranges at once, the first being the most urgent. It
+// is worth having where requests can overtake each other. An error leaves all buffers undefined.
+type RangesReader interface {
+	ReadRanges(ctx context.Context, ranges []Range) error
+}
+
 // ShortRead is the error of a range that the object does not hold: size is the object's size in bytes.
 func ShortRead(key string, off, length, size int64) error {
 	return errkind.Errorf(errkind.BadData, "%s: object has %d bytes, %d bytes at offset %d were asked for", key, size, length, off)

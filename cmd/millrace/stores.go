@@ -1,0 +1,44 @@
+package main
+
+import (
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/millrace/millrace/loader/store"
+	"github.com/millrace/millrace/loader/store/filestore"
+	"github.com/millrace/millrace/loader/store/httpstore"
+	"github.com/millrace/millrace/loader/store/ranged"
+	"github.com/millrace/millrace/loader/store/s3store"
+)
+
+// storeFlags say how stores are reached; the URI of a source may say otherwise for its own.
+type storeFlags struct {
+	s3       s3store.Options
+	inFlight int
+}
+
+// readBytes is what all reads of remote stores of this process may have in flight.
+const readBytes = 256 << 20
+
+func (s *storeFlags) register(f *pflag.FlagSet) {
+	f.StringVar(&s.s3.Endpoint, "s3-endpoint", "", "URL of a server that speaks S3 (default: that of AWS or AWS_ENDPOINT_URL)")
+	f.StringVar(&s.s3.Region, "s3-region", "", "region of buckets (default: AWS_REGION, else that of the bucket)")
+	f.StringVar(&s.s3.Profile, "s3-profile", "", "profile of the AWS configuration files")
+	f.BoolVar(&s.s3.Anonymous, "s3-anonymous", false, "read public buckets without credentials")
+	f.BoolVar(&s.s3.VirtualHost, "s3-virtual-host", false, "put the bucket into the host name even at --s3-endpoint")
+	f.BoolVar(&s.s3.RequesterPays, "s3-requester-pays", false, "agree to pay for requests")
+	f.IntVar(&s.inFlight, "store-requests", 128, "requests to S3 and HTTP stores at a time, for each prefix of a bucket")
+}
+
+// newResolver opens the stores that this binary knows.
+func (a *app) newResolver() *store.Resolver {
+	read := ranged.Options{InFlight: a.stores.inFlight, Bytes: semaphore.NewWeighted(readBytes), BytesLimit: readBytes}
+	s3 := a.stores.s3
+	s3.Read = read
+	return store.NewResolver(map[string]store.OpenFunc{
+		"file":  filestore.Open,
+		"s3":    s3store.New(s3).Open,
+		"http":  httpstore.Opener("http", read),
+		"https": httpstore.Opener("https", read),
+	})
+}
