@@ -6,6 +6,7 @@ MAKEFLAGS += --no-print-directory
 
 VENV    := .cache/venv
 TOOLS   := .cache/tools/bin
+SERVERS := .cache/servers/bin
 PYTHON  := $(CURDIR)/$(VENV)/bin/python
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -X main.version=$(VERSION)
@@ -36,8 +37,8 @@ help: ## Say what can be made.
 
 ## Set-up: each is quick once done.
 
-.PHONY: setup setup-system setup-tools setup-lint-tools setup-test setup-demo
-setup: setup-test setup-tools ## Install all that building and testing need (system packages, Go tools, Python environment).
+.PHONY: setup setup-system setup-tools setup-lint-tools setup-servers setup-test setup-demo
+setup: setup-test setup-tools setup-servers ## Install all that building and testing need (system packages, Go tools, Python environment).
 
 setup-system:
 	@.ci/setup-system
@@ -48,6 +49,9 @@ setup-tools: setup-lint-tools
 setup-lint-tools: setup-system
 	@.ci/setup-system python
 	@.ci/setup-venv $(VENV) .ci/requirements-tools.txt
+
+setup-servers: setup-system
+	@.ci/setup-servers $(SERVERS)
 
 setup-test: setup-system
 	@.ci/setup-system python
@@ -97,7 +101,8 @@ fmt: setup-tools ## Format Go, Python and proto sources.
 lint: setup-tools ## Lint the Go code.
 	$(TOOLS)/golangci-lint run ./...
 
-unit: setup-tools ## Run the Go tests.
+unit: export MILLRACE_S3_SERVERS := $(CURDIR)/$(SERVERS)
+unit: setup-tools setup-servers ## Run the Go tests.
 	@MILLRACE_BUF="$(CURDIR)/$(VENV)/bin/buf" MILLRACE_PROTOC_PLUGINS="$(CURDIR)/$(TOOLS)" go test -count=1 ./internal/archtest
 	@echo "random draws by SEED=$(SEED)"
 	@go test $(filter-out $(RAPID_PKGS:.%=github.com/millrace/millrace%),$(UNIT_PKGS))

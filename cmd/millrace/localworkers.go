@@ -39,9 +39,12 @@ func (a *app) startWorkers(g *service.Group, m *monitor, o *localServe, address 
 		m.others = append(m.others, newRelay(fmt.Sprintf("w%d", i), metrics))
 		g.Go(func(ctx context.Context) error {
 			defer running.Done()
-			return a.runWorkerProcess(ctx, self, "--dispatcher", address, "--metrics", "unix://"+metrics, "--name", fmt.Sprintf("%s/w%d", processName(), i),
-				"--listen", "unix://"+filepath.Join(dir, fmt.Sprintf("w%d.sock", i)), "--cpu-slots", fmt.Sprint(slots),
-				"--budget", o.budget.String(), "--watch-stdin", "--log-level", a.logLevel, "--cache-dir", a.cacheDir)
+			args := []string{
+				"--dispatcher", address, "--metrics", "unix://" + metrics, "--name", fmt.Sprintf("%s/w%d", processName(), i),
+				"--listen", "unix://" + filepath.Join(dir, fmt.Sprintf("w%d.sock", i)), "--cpu-slots", fmt.Sprint(slots),
+				"--budget", o.budget.String(), "--watch-stdin", "--log-level", a.logLevel, "--cache-dir", a.cacheDir,
+			}
+			return a.runWorkerProcess(ctx, self, append(args, a.stores.args()...)...)
 		})
 	}
 	g.Go(func(context.Context) error { running.Wait(); return os.RemoveAll(dir) })

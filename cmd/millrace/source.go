@@ -13,7 +13,6 @@ import (
 	"github.com/millrace/millrace/preprocess/recipe"
 )
 
-
 // cachePath is the directory that keeps manifests, indices and plans.
 func (a *app) cachePath() (string, error) {
 	if a.cacheDir != "" {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/semaphore"
 
@@ -28,6 +30,15 @@ func (s *storeFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&s.s3.VirtualHost, "s3-virtual-host", false, "put the bucket into the host name even at --s3-endpoint")
 	f.BoolVar(&s.s3.RequesterPays, "s3-requester-pays", false, "agree to pay for requests")
 	f.IntVar(&s.inFlight, "store-requests", 128, "requests to S3 and HTTP stores at a time, for each prefix of a bucket")
+}
+
+// args are the flags as a worker process takes them.
+func (s *storeFlags) args() []string {
+	return []string{
+		"--s3-endpoint", s.s3.Endpoint, "--s3-region", s.s3.Region, "--s3-profile", s.s3.Profile,
+		fmt.Sprintf("--s3-anonymous=%t", s.s3.Anonymous), fmt.Sprintf("--s3-virtual-host=%t", s.s3.VirtualHost),
+		fmt.Sprintf("--s3-requester-pays=%t", s.s3.RequesterPays), "--store-requests", fmt.Sprint(s.inFlight),
+	}
 }
 
 // newResolver opens the stores that this binary knows.

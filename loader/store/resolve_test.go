@@ -70,10 +70,22 @@ func TestCanonicalIsOneSpellingPerObject(t *testing.T) {
 		"/a/dir/":          "/a/dir",
 		"S3://Bucket/Key/": "s3://Bucket/Key",
 		"mem://data":       "mem://data",
+		// Options of a bucket move to where they survive what is done to keys.
+		"s3://b/k.tar?endpoint=http://h:9000":                          "s3://b?endpoint=http%3A%2F%2Fh%3A9000/k.tar",
+		"s3://b/k.tar?region=eu-west-1&endpoint=http://h:9000":         "s3://b?endpoint=http%3A%2F%2Fh%3A9000&region=eu-west-1/k.tar",
+		"s3://b?endpoint=http%3A%2F%2Fh%3A9000&region=eu-west-1/k.tar": "s3://b?endpoint=http%3A%2F%2Fh%3A9000&region=eu-west-1/k.tar",
+		"s3://b?endpoint=http://h:9000":                                "s3://b?endpoint=http%3A%2F%2Fh%3A9000",
+		"s3://b?anonymous=true":                                        "s3://b?anonymous=true",
+		"s3://b/who?.tar":                                              "s3://b/who?.tar",
+		"s3://b/a?x=1/k":                                               "s3://b/a?x=1/k",
+		"https://h/k?signature=1":                                      "https://h/k?signature=1",
 	} {
 		if got, err := store.Canonical(uri); err != nil || got != want {
 			t.Errorf("Canonical(%q) = %q, %v; want %q", uri, got, err, want)
 		}
+	}
+	if _, err := store.Canonical("s3://b/k?endpoint=http://h&color=red"); errkind.Of(err) != errkind.Invalid {
+		t.Errorf("an unknown option beside a known one: %v, want Invalid", err)
 	}
 	if got := store.Base("s3://b/dir/x.tar"); got != "x.tar" {
 		t.Errorf("Base = %q", got)

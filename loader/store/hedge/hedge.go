@@ -46,7 +46,7 @@ func New(share float64) *Policy {
 	return &Policy{share: share}
 }
 
-func classOf(bytes int64) int { return bits.Len64(uint64(max(0, bytes))) / 2 } //nolint:gosec // not negative
+func classOf(bytes int64) int { return bits.Len64(uint64(max(0, bytes))) / 2 }
 
 // Observe records how long a request for so many bytes took, or how long it had been running when it was given up.
 func (p *Policy) Observe(bytes int64, took time.Duration) {

@@ -154,6 +154,10 @@ func (s *slot) considerDouble() {
 func (s *slot) startDouble(ctx context.Context, cancel context.CancelCauseFunc) {
 	r := s.batch.reader
 	w := r.limits.Window(s.q.Key)
+	s.late = false
+	if threshold, known := r.hedges.Threshold(int64(len(s.q.Dst))); known {
+		s.timer = time.AfterFunc(threshold, s.isLate) // for the next double, or for a try when there is budget again
+	}
 	turn, ok := w.TryAcquire()
 	if !ok {
 		return
@@ -163,10 +167,6 @@ func (s *slot) startDouble(ctx context.Context, cancel context.CancelCauseFunc) 
 		return
 	}
 	r.stats.hedges.Add(1)
-	s.late = false
-	if threshold, known := r.hedges.Threshold(int64(len(s.q.Dst))); known {
-		s.timer = time.AfterFunc(threshold, s.isLate)
-	}
 	q := s.q
 	q.Dst = make([]byte, len(s.q.Dst))
 	ctx, stop := context.WithCancel(ctx)

@@ -55,7 +55,7 @@ func (b *Bucket) classify(ctx context.Context, key string, used aws.Credentials,
 		return fmt.Errorf("%s: %w", b.uri(key), context.Cause(ctx))
 	}
 	response, answered := errors.AsType[*awshttp.ResponseError](err)
-	if !answered || response.Response == nil || response.Response.Response == nil {
+	if !answered || response.HTTPStatusCode() == 0 { // The SDK wraps errors of connections in an empty answer.
 		return b.unanswered(key, err)
 	}
 	status, header := response.HTTPStatusCode(), response.Response.Header

@@ -58,18 +58,32 @@ func open(t *testing.T, o s3store.Options, authority string) *s3store.Bucket {
 }
 
 // fake is a bucket over a server in memory that rules make fail.
-func fake(t *testing.T, o s3store.Options, rules ...faulthttp.Rule) (*s3store.Bucket, *s3fake.Server, *faulthttp.Server) {
+func fake(t *testing.T, o s3store.Options, rules ...faulthttp.Rule) (testBucket, *s3fake.Server, *faulthttp.Server) {
+	t.Helper()
+	hermetic(t)
+	return served(t, o, rules...)
+}
+
+// testBucket is a bucket and where it is served.
+type testBucket struct {
+	*s3store.Bucket
+	endpoint string
+}
+
+// Endpoint is the server's URL, escaped for a URI.
+func (b testBucket) Endpoint() string { return url.QueryEscape(b.endpoint) }
+
+func served(t *testing.T, o s3store.Options, rules ...faulthttp.Rule) (testBucket, *s3fake.Server, *faulthttp.Server) {
 	t.Helper()
 	server := s3fake.New("bucket")
 	faults := faulthttp.New(server, rules...)
 	h := httptest.NewServer(faults)
 	t.Cleanup(h.Close)
-	hermetic(t)
 	o.Endpoint = h.URL
 	if o.Read.Silence == 0 {
 		o.Read = quick()
 	}
-	return open(t, o, "bucket"), server, faults
+	return testBucket{open(t, o, "bucket"), h.URL}, server, faults
 }
 
 func TestTheFakeServerKeepsTheLawsOfBuckets(t *testing.T) {
@@ -77,7 +91,7 @@ func TestTheFakeServerKeepsTheLawsOfBuckets(t *testing.T) {
 		t.Helper()
 		b, server, _ := fake(t, s3store.Options{})
 		return storetest.Subject{
-			Bucket: b,
+			Bucket: b.Bucket,
 			Put:    func(t *testing.T, key string, data []byte) { t.Helper(); server.Put(key, data) },
 			Delete: func(t *testing.T, key string) { t.Helper(); server.Delete(key) },
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/loader/store"
@@ -190,7 +191,7 @@ func connected(o Options, cfg aws.Config) (*shared, error) {
 		}
 		s.UsePathStyle = s.BaseEndpoint != nil && !o.VirtualHost
 		s.DisableLogOutputChecksumValidationSkipped = true
+		s.Logger = logging.Nop{} // What it would say is in the errors.
 	})
 	return out, nil
 }
-

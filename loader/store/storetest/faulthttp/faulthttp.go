@@ -4,6 +4,7 @@ package faulthttp
 
 import (
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -135,9 +136,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", f.Location)
 		w.WriteHeader(f.Status)
 	case f.Status != 0:
-		for name, values := range f.Header {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), f.Header)
 		s3fake.Error(w, f.Status, f.Code, "injected fault")
 	case f.Silent && f.CutAfter == 0:
 		<-r.Context().Done()
@@ -161,9 +160,7 @@ type answer struct {
 func (a *answer) WriteHeader(status int) {
 	if !a.begun {
 		a.begun = true
-		for name, values := range a.fault.Header {
-			a.Header()[name] = values
-		}
+		maps.Copy(a.Header(), a.fault.Header)
 	}
 	a.ResponseWriter.WriteHeader(status)
 }

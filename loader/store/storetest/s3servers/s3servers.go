@@ -17,7 +17,7 @@ import (
 // AccessKey and SecretKey are the credentials of all servers started here.
 const (
 	AccessKey = "millrace"
-	SecretKey = "millrace-secret" //nolint:gosec // guards a server on the loopback address for some seconds
+	SecretKey = "millrace-secret"
 )
 
 // ETag is the version of files that were not written through the server.
