@@ -24,8 +24,11 @@ type Config struct {
 	Name string
 	// Dispatcher is the connection for control messages. It stays the caller's.
 	Dispatcher grpc.ClientConnInterface
-	// Listeners are where trainers connect; the sidecar closes them.
+	// Listeners are where trainers connect; the sidecar closes them. Beside the path of each Unix socket is one of the ring
+	// protocol.
 	Listeners []net.Listener
+	// NoRing keeps batches out of shared memory: all go by Flight.
+	NoRing bool
 	// BudgetBytes is what slices, batches and the windows of data streams may take.
 	BudgetBytes int64
 	// Streams is how many slices are fetched at a time; 0: fetch.DefaultStreams.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/feed/fetch"
 	"github.com/millrace/millrace/feed/flight"
+	"github.com/millrace/millrace/feed/ring/serve"
 	"github.com/millrace/millrace/feed/session"
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/preprocess/partition"
@@ -87,13 +88,22 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	defer close(s.ended)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	var serving, parts sync.WaitGroup
+	rings := serve.NewServer(s.table, s.cfg.Logger)
+	for _, l := range openRings(ctx, &s.cfg) {
+		s.server.OfferRing()
+		parts.Go(func() {
+			if err := rings.Serve(ctx, l); err != nil {
+				cancel(err)
+			}
+		})
+	}
 	server := s.server.GRPC(s.cfg.ServerOptions...)
 	if s.cfg.Services != nil {
 		s.cfg.Services(server)
 	}
-	var serving, parts sync.WaitGroup
 	for _, l := range s.cfg.Listeners {
-		serving.Go(func() { cancel(serve(server, l)) })
+		serving.Go(func() { cancel(serveFlight(server, l)) })
 	}
 	parts.Go(func() { s.queue.Run(ctx) })
 	parts.Go(func() { s.table.Run(ctx) })
@@ -115,7 +125,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	return cause
 }
 
-func serve(server *grpc.Server, l net.Listener) error {
+func serveFlight(server *grpc.Server, l net.Listener) error {
 	if err := server.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return errkind.With(errkind.Unavailable, fmt.Errorf("serving trainers on %s: %w", l.Addr(), err))
 	}

@@ -69,6 +69,56 @@ func (l *Layout) RowBytes() int64 {
 	return total
 }
 
+// keyRoom is the room for a sample's key in memory that is set aside before keys are known, bytes.
+const keyRoom = 256
+
+// Room is what a batch of rows needs at most, each buffer aligned to align bytes, where no column of the output varies
+// in size; else ok is false, and it is what such a batch needs at least.
+func (l *Layout) Room(rows int64, align int) (bytes int64, ok bool) {
+	ok, buffers := true, 0
+	for i, f := range l.columns {
+		fixed, n := shapeOf(f.Type)
+		ok = ok && (fixed || i >= l.outputs)
+		buffers += n
+	}
+	return rows*(l.RowBytes()+keyRoom) + int64(8+(buffers+1)*align), ok
+}
+
+// Slack is what aligning the buffers of a batch to align bytes takes at most.
+func (l *Layout) Slack(align int) int64 {
+	buffers := 1
+	for _, f := range l.columns {
+		_, n := shapeOf(f.Type)
+		buffers += n
+	}
+	return int64(buffers) * int64(align+8)
+}
+
+// shapeOf says whether all values of t take the same room and none can be missing, and how many buffers they lie in.
+func shapeOf(t arrow.DataType) (fixed bool, buffers int) {
+	switch t := storage(t).(type) {
+	case *arrow.StructType:
+		fixed, buffers = true, 1
+		for _, f := range t.Fields() {
+			ok, n := shapeOf(f.Type)
+			fixed, buffers = fixed && ok, buffers+n
+		}
+		return fixed, buffers
+	case *arrow.FixedSizeListType:
+		fixed, n := shapeOf(t.Elem())
+		return fixed, n + 1
+	case *arrow.ListType:
+		_, n := shapeOf(t.Elem())
+		return false, n + 2
+	case *arrow.LargeListType:
+		_, n := shapeOf(t.Elem())
+		return false, n + 2
+	case *arrow.StringType, *arrow.BinaryType, *arrow.LargeStringType, *arrow.LargeBinaryType:
+		return false, 3
+	}
+	return true, 2
+}
+
 // storage is t, or what holds the values of an extension type.
 func storage(t arrow.DataType) arrow.DataType {
 	for {

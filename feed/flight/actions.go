@@ -93,7 +93,11 @@ func (s *Server) open(ctx context.Context, body []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openedFrom(&opened), nil
+	answer := openedFrom(&opened)
+	if s.ring.Load() {
+		answer.Ring = ringVersion
+	}
+	return answer, nil
 }
 
 func (s *Server) closeSession(ctx context.Context, body []byte) (any, error) {

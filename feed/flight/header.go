@@ -3,45 +3,11 @@ package flight
 import (
 	"encoding/binary"
 
-	"github.com/millrace/millrace/feed/session"
 	"github.com/millrace/millrace/internal/errkind"
 )
 
-// Of the header that goes with every batch, see docs/formats/session.md.
-const (
-	headerVersion = 1
-	headerBytes   = 56
-	flagLast      = 1
-	flagLastPart  = 2
-	maxCursor     = 1<<16 - 1
-	ackBytes      = 8
-)
-
-// appendHeader appends the header of b, and the cursor after it.
-func appendHeader(dst []byte, b *session.Batch) ([]byte, error) {
-	if len(b.Cursor) > maxCursor {
-		return nil, errkind.Errorf(errkind.Internal, "a cursor of %d bytes", len(b.Cursor))
-	}
-	var flags byte
-	if b.Last {
-		flags |= flagLast
-	}
-	if b.LastPart {
-		flags |= flagLastPart
-	}
-	le := binary.LittleEndian
-	dst = append(dst, headerVersion, flags)
-	dst = le.AppendUint16(dst, uint16(len(b.Cursor))) //nolint:gosec // Checked above.
-	dst = le.AppendUint32(dst, uint32(b.Part))        //nolint:gosec // Never negative.
-	dst = le.AppendUint64(dst, b.Epoch)
-	dst = le.AppendUint64(dst, uint64(b.Step))    //nolint:gosec // Never negative.
-	dst = le.AppendUint64(dst, uint64(b.NextRow)) //nolint:gosec // Never negative.
-	dst = le.AppendUint64(dst, b.Generation)
-	dst = le.AppendUint32(dst, uint32(b.NumRows))  //nolint:gosec // Record batches are smaller.
-	dst = le.AppendUint32(dst, uint32(b.NumValid)) //nolint:gosec // Record batches are smaller.
-	dst = le.AppendUint64(dst, b.Sequence)
-	return append(dst, b.Cursor...), nil
-}
+// ackBytes is the size of an acknowledgement.
+const ackBytes = 8
 
 // parseAck reads how many batches a client has consumed.
 func parseAck(raw []byte) (uint64, error) {

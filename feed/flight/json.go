@@ -57,7 +57,11 @@ type openedBody struct {
 	PixelsDigest string       `json:"pixels_digest"`
 	Manifest     string       `json:"manifest"`
 	Columns      []columnBody `json:"columns"`
+	Ring         int          `json:"ring,omitempty"`
 }
+
+// ringVersion is the version of the ring protocol that a sidecar says it speaks.
+const ringVersion = 1
 
 type positionBody struct {
 	Epoch uint64 `json:"epoch"`

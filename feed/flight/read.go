@@ -148,7 +148,7 @@ func (s *Server) begin(ctx context.Context, raw []byte) (*session.Stream, error)
 // sendBatch sends b and gives it up.
 func sendBatch(stream grpc.ServerStream, b *session.Batch) error {
 	defer b.Record.Release()
-	header, err := appendHeader(nil, b)
+	header, err := b.AppendHeader(nil)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package flight
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
@@ -44,6 +45,7 @@ type Server struct {
 	flight.BaseFlightServer
 
 	cfg    Config
+	ring   atomic.Bool // trainers of this host can have their batches through shared memory
 	health *health.Server
 }
 
@@ -57,6 +59,9 @@ func NewServer(cfg Config) (*Server, error) {
 	}
 	return &Server{cfg: cfg, health: health.NewServer()}, nil
 }
+
+// OfferRing tells clients that beside each Unix socket is one of the ring protocol.
+func (s *Server) OfferRing() { s.ring.Store(true) }
 
 // GRPC makes a gRPC server with the service, health and reflection. options are added to its own, such as those for
 // encryption.

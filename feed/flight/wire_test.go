@@ -21,7 +21,7 @@ func TestHeader(t *testing.T) {
 	b := &session.Batch{
 		Generation: 6, Epoch: 3, Step: 4, Part: 2, NextRow: 5, NumRows: 7, NumValid: 8, Last: true, LastPart: true, Cursor: "cursor", Sequence: 9,
 	}
-	got, err := appendHeader(nil, b)
+	got, err := b.AppendHeader(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,14 +31,14 @@ func TestHeader(t *testing.T) {
 	}
 	want = append(want, 7, 0, 0, 0, 8, 0, 0, 0)
 	want = binary.LittleEndian.AppendUint64(want, 9)
-	if len(want) != headerBytes {
+	if len(want) != 56 {
 		t.Fatalf("the header has %d bytes", len(want))
 	}
 	if diff := cmp.Diff(append(want, "cursor"...), got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	b.Cursor = strings.Repeat("x", math.MaxUint16+1)
-	if _, err := appendHeader(nil, b); errkind.Of(err) != errkind.Internal {
+	if _, err := b.AppendHeader(nil); errkind.Of(err) != errkind.Internal {
 		t.Errorf("a cursor that does not fit: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/feed/batch"
 	"github.com/millrace/millrace/feed/fetch"
+	"github.com/millrace/millrace/feed/ring"
 	"github.com/millrace/millrace/feed/session/deal"
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/preprocess/partition"
@@ -28,13 +29,14 @@ type deps struct {
 	pool       *partition.Pool
 	metrics    *Metrics
 	logger     *slog.Logger
+	budget     int64
 	assembling chan struct{} // a place for each batch that may be put together at a time
 }
 
 func newDeps(cfg *Config) *deps {
 	return &deps{
 		sidecar: cfg.Sidecar, client: cfg.Client, queue: cfg.Queue, pool: cfg.Pool, metrics: cfg.Metrics, logger: cfg.Logger,
-		assembling: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		budget: cfg.BudgetBytes, assembling: make(chan struct{}, runtime.GOMAXPROCS(0)),
 	}
 }
 
@@ -71,6 +73,7 @@ type member struct {
 	metrics rankMetrics
 	sent    atomic.Int64 // number of the next batch to be handed over
 	stream  *Stream
+	ring    *Ring // nil: its batches go in messages
 	err     error // why its streams end, until it asks again
 }
 
@@ -78,7 +81,9 @@ type member struct {
 type held struct {
 	slices  []*slot
 	record  arrow.RecordBatch
-	charged int64 // bytes that count against the budget
+	place   *ring.Slot    // where the record lies; nil: in no ring
+	gone    chan struct{} // closed when the batch is not wanted any more
+	charged int64         // bytes that count against the budget
 }
 
 // slot is one slice of a batch.
@@ -114,6 +119,7 @@ func (j *Job) join(rank int, attempt uint64, start deal.Position) error {
 	if err := j.state.Join(rank); err != nil {
 		return err
 	}
+	j.shut(rank)
 	j.members[rank] = &member{rank: rank, attempt: attempt, start: start, metrics: j.metrics.rank(j.description.Name, rank)}
 	j.apply()
 	return nil
@@ -126,12 +132,22 @@ func (j *Job) leave(rank int) {
 	if j.members[rank] == nil {
 		return
 	}
+	j.shut(rank)
 	delete(j.members, rank)
 	j.state.Leave(rank)
 	j.send(leaveMessage(rank))
 	j.leaving = len(j.members) == 0
 	j.apply()
 	j.metrics.forget(j.description.Name, rank)
+}
+
+// shut lets the ring of a rank end, which is not needed any more. The job is locked.
+func (j *Job) shut(rank int) {
+	if m := j.members[rank]; m != nil && m.ring != nil {
+		r := m.ring
+		m.ring = nil
+		j.puts.Go(r.Close) // which locks the job
+	}
 }
 
 // over says whether nothing more will come of the job.
@@ -159,6 +175,9 @@ func (j *Job) end() {
 	}
 	for b := range j.held {
 		j.drop(b)
+	}
+	for rank := range j.members {
+		j.shut(rank)
 	}
 	j.broadcast()
 	j.mu.Unlock()
@@ -240,7 +259,7 @@ func (j *Job) fetch(g *fetchGroup) {
 	}
 	h := j.held[g.batch]
 	if h == nil {
-		h = &held{}
+		h = &held{gone: make(chan struct{})}
 		j.held[g.batch] = h
 	}
 	for len(h.slices) < len(g.batch.Slices) {
@@ -296,18 +315,20 @@ func (j *Job) assemble(b *deal.Batch) {
 		rec.Retain()
 		pieces[i] = batch.Piece{Record: rec, First: p.First, NumRows: p.NumRows, Valid: p.Valid}
 	}
+	var r *Ring
+	if m := j.members[b.Rank]; m != nil {
+		r = m.ring
+	}
 	j.puts.Go(func() {
-		j.assembling <- struct{}{}
-		rec, err := j.layout.Assemble(j.pool, pieces)
-		<-j.assembling
+		rec, place, err := j.put(r, b, pieces, h.gone)
 		for i := range pieces {
 			pieces[i].Record.Release()
 		}
-		j.assembled(b, h, rec, err)
+		j.assembled(b, h, rec, place, err)
 	})
 }
 
-func (j *Job) assembled(b *deal.Batch, h *held, rec arrow.RecordBatch, err error) {
+func (j *Job) assembled(b *deal.Batch, h *held, rec arrow.RecordBatch, place *ring.Slot, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch {
@@ -320,8 +341,11 @@ func (j *Job) assembled(b *deal.Batch, h *held, rec arrow.RecordBatch, err error
 		j.stop(fmt.Errorf("job %q: batch of rank %d, epoch %d, step %d: %w", j.description.Name, b.Rank, b.Epoch, b.Step, err), []int{b.Rank})
 	default:
 		h.free()
-		h.record = rec
-		bytes := partition.DataBytes(rec)
+		h.record, h.place = rec, place
+		bytes := int64(0) // a ring counts as a whole
+		if place == nil {
+			bytes = partition.DataBytes(rec)
+		}
 		j.queue.Add(bytes - h.charged)
 		h.charged = bytes
 		j.state.Assembled(b)
@@ -346,6 +370,7 @@ func (j *Job) drop(b *deal.Batch) {
 		return
 	}
 	delete(j.held, b)
+	close(h.gone)
 	for _, s := range h.slices {
 		if s.pending != nil && s.record == nil {
 			s.pending.Forget(s.index)

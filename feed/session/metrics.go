@@ -15,6 +15,8 @@ type Metrics struct {
 	padding              *prometheus.CounterVec
 	sessions             prometheus.Gauge
 	reconnects           prometheus.Counter
+	ringBytes            prometheus.Gauge
+	ringInline           prometheus.Counter
 }
 
 // NewMetrics makes figures that are all zero.
@@ -33,6 +35,12 @@ func NewMetrics() *Metrics {
 			Name: "millrace_feed_ready_batches", Help: "Batches that are ready to be handed over to a rank.",
 		}, byRank),
 		sessions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "millrace_feed_sessions", Help: "Open sessions."}),
+		ringBytes: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "millrace_feed_ring_bytes", Help: "Bytes of memory shared with trainers for their batches; 0 when all batches go in messages.",
+		}),
+		ringInline: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_feed_ring_inline_batches_total", Help: "Batches that were sent through the socket of a ring, since no slot had room for them.",
+		}),
 		reconnects: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_feed_dispatcher_reconnects_total", Help: "Streams to the dispatcher that broke and were opened again.",
 		}),
@@ -41,7 +49,7 @@ func NewMetrics() *Metrics {
 
 // Collectors are the metrics, for a registry.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.rows, m.padding, m.bytes, m.batches, m.stall, m.fill, m.sessions, m.reconnects}
+	return []prometheus.Collector{m.rows, m.padding, m.bytes, m.batches, m.stall, m.fill, m.sessions, m.reconnects, m.ringBytes, m.ringInline}
 }
 
 // rankMetrics are the figures of one rank.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 
+	"github.com/millrace/millrace/feed/ring"
 	"github.com/millrace/millrace/feed/session/deal"
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/preprocess/partition"
@@ -30,6 +31,8 @@ type Batch struct {
 	Last, LastPart bool
 	// Cursor goes on after this batch; empty unless LastPart.
 	Cursor string
+	// Place is the slot of a ring that Record lies in; nil: it lies in none.
+	Place *ring.Slot
 	// Sequence counts the batches of the stream from 0.
 	Sequence uint64
 }
@@ -123,6 +126,13 @@ func (s *Stream) try(credit int) (b *Batch, changed <-chan struct{}, idle bool, 
 		return nil, j.changed, j.state.Unconsumed(m.rank) == 0, nil
 	}
 	m.sent.Store(j.state.Sent(m.rank))
+	place := j.held[next].place
+	if place != nil {
+		j.state.Spoil(next)
+	}
+	if m.ring != nil {
+		m.ring.kick()
+	}
 	m.metrics.fill.Set(float64(j.state.Filled(m.rank)))
 	j.queue.Wake()
 	rec := j.held[next].record
@@ -130,7 +140,7 @@ func (s *Stream) try(credit int) (b *Batch, changed <-chan struct{}, idle bool, 
 	b = &Batch{
 		Record: rec, Generation: next.Generation, Epoch: next.Epoch, Step: next.Step, Part: next.Part, NextRow: next.NextRow,
 		NumRows: next.NumRows, NumValid: next.NumValid, Bytes: partition.DataBytes(rec), Last: next.Last, LastPart: next.LastPart,
-		Cursor: next.Cursor, Sequence: s.sequence,
+		Cursor: next.Cursor, Place: place, Sequence: s.sequence,
 	}
 	s.sequence++
 	m.metrics.handedOver(b)
@@ -170,6 +180,14 @@ func (j *Job) Waits() string {
 	}
 	if trouble := j.trouble(); trouble != "" {
 		parts = append(parts, trouble)
+	}
+	for rank, m := range j.members {
+		if m.ring == nil {
+			continue
+		}
+		if text := m.ring.waits(); text != "" {
+			parts = append(parts, fmt.Sprintf("rank %d: %s", rank, text))
+		}
 	}
 	if len(parts) == 0 && j.waiting != "" {
 		parts = append(parts, j.waiting)

@@ -13,6 +13,7 @@ from fake_sidecar import FakeSidecar
 from hypothesis import settings
 
 import millrace as mr
+from fake_ring import FakeRing
 from millrace._process import PROCESS
 
 # How long an example takes depends on what else the machine does.
@@ -84,16 +85,29 @@ def script(make_script, fake_binary):
     return make_script(fake_binary)
 
 
+@pytest.fixture(params=["flight", "ring"])
+def transport(request):
+    """How batches come: every test with a sidecar runs with each."""
+    return request.param
+
+
 @pytest.fixture
-def sidecar(tmp_path, monkeypatch):
+def sidecar(tmp_path, monkeypatch, transport):
     """A fake sidecar in this process, which MILLRACE_ENDPOINT names."""
     path = tmp_path / "s.sock"
     server = FakeSidecar(f"grpc+unix://{path}")
     server.endpoint = f"unix://{path}"
     monkeypatch.setenv("MILLRACE_ENDPOINT", server.endpoint)
+    monkeypatch.setenv("MILLRACE_TRANSPORT", transport)
+    server.rings = None
+    if transport == "ring":
+        server.ring = 1
+        server.rings = FakeRing(server, str(path))
     yield server
     for session in list(PROCESS._open):
         session.close()
+    if server.rings is not None:
+        server.rings.close()
     server.shutdown()
 
 
@@ -127,6 +141,6 @@ def _clean_environment(monkeypatch):
     for name in (
         "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
         "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_STEP_ID", "PBS_JOBID", "LSB_JOBID", "MILLRACE_ENDPOINT",
-        "MILLRACE_BIN", "MILLRACE_ON_MISMATCH",
+        "MILLRACE_BIN", "MILLRACE_ON_MISMATCH", "MILLRACE_TRANSPORT",
     ):  # fmt: skip
         monkeypatch.delenv(name, raising=False)

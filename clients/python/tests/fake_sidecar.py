@@ -81,6 +81,7 @@ class FakeSidecar(flight.FlightServerBase):
         self.count = 0
         self.hold = threading.Event()
         self.hold.set()
+        self.ring = 0  # version of the ring protocol that is offered
 
     # Actions.
 
@@ -136,6 +137,7 @@ class FakeSidecar(flight.FlightServerBase):
                 {"name": "image", "dtype": "uint8", "shape": list(IMAGE)}, {"name": "label", "dtype": "int64", "shape": []},
                 {"name": "half", "dtype": "bfloat16", "shape": [2]},
             ],
+            "ring": self.ring,
         }  # fmt: skip
 
     def start(self, body: dict, options: dict) -> dict:
@@ -354,6 +356,11 @@ def main() -> None:
     if os.path.exists(options.socket):
         os.unlink(options.socket)
     server = FakeSidecar(f"grpc+unix://{options.socket}")
+    if os.environ.get("FAKE_RING"):
+        sys.modules["fake_sidecar"] = sys.modules["__main__"]
+        from fake_ring import FakeRing
+
+        server.ring, rings = 1, FakeRing(server, options.socket)
     print(json.dumps({"ready": True, "socket": options.socket, "pid": os.getpid()}), flush=True)
     if options.watch_stdin:
         sys.stdin.read()
@@ -365,6 +372,9 @@ def main() -> None:
             if server.members:
                 last = time.monotonic()
     os.unlink(options.socket)
+    if server.ring:
+        rings.close()
+        os.unlink(options.socket + ".ring")
     os._exit(0)
 
 

@@ -204,6 +204,22 @@ func (s *State) Next(id, credit int) (*Batch, Verdict) {
 	return b, Ready
 }
 
+// Spoil says that the data of a batch of Next may be changed by whoever has got it, so that it is made again if its rank
+// asks for it again.
+func (*State) Spoil(b *Batch) { b.spoiled = true }
+
+// Renew has all batches of a rank made again that are not consumed.
+func (s *State) Renew(id int) {
+	r := s.rank(id)
+	if r == nil || !r.dealt {
+		return
+	}
+	for _, b := range r.window {
+		s.drop(b)
+	}
+	s.fill(r)
+}
+
 // Filled is how many batches of a rank are ready and not handed over.
 func (s *State) Filled(id int) int {
 	r := s.rank(id)

@@ -101,7 +101,7 @@ func (s *State) drop(b *Batch) {
 	if b.state == stateIdle {
 		return
 	}
-	b.state = stateIdle
+	b.state, b.spoiled = stateIdle, false
 	s.emit(Drop{Batch: b})
 }
 

@@ -182,8 +182,15 @@ func (s *State) resume(r *rank, epoch uint64, number int64) {
 	if number < r.consumed {
 		r.consumed = number
 	}
+	spoiled := slices.ContainsFunc(r.window[number-r.base:], func(b *Batch) bool { return b.spoiled })
 	r.sent = number
 	s.consume(r, number)
+	if spoiled {
+		// All of them: those behind would keep what those before them need.
+		for number := r.sent; number < r.planned(); number++ {
+			s.drop(r.at(number))
+		}
+	}
 	for number := s.limit(r); number < r.planned(); number++ {
 		s.drop(r.at(number))
 	}

@@ -142,6 +142,7 @@ type Batch struct {
 	segments  []order.Segment
 	need      []interval // stream rows of no known partition yet
 	unfetched int        // slices asked for that have not arrived
+	spoiled   bool       // its data may have been changed
 	state     batchState
 }
 

@@ -13,6 +13,7 @@ from millrace.recipe import Recipe
 
 _SHUFFLES = {True: "block", False: "none", None: "none", "block": "block", "full": "full", "none": "none"}
 _TAILS = ("pad", "drop", "short")
+_TRANSPORTS = ("auto", "ring", "flight")
 _MISMATCHES = ("error", "continue")
 
 _IGNORED = {
@@ -106,6 +107,13 @@ def continues_on_mismatch(on_mismatch: str | None) -> bool:
         value = os.environ.get("MILLRACE_ON_MISMATCH") or "error"
         return bool(choose("MILLRACE_ON_MISMATCH", value, _MISMATCHES) == "continue")
     return bool(choose("on_mismatch", on_mismatch, _MISMATCHES) == "continue")
+
+
+def transport_word(transport: str | None) -> str:
+    """Name the way that batches come: the argument, else MILLRACE_TRANSPORT, else "auto"."""
+    if transport is None:
+        return str(choose("MILLRACE_TRANSPORT", os.environ.get("MILLRACE_TRANSPORT") or "auto", _TRANSPORTS))
+    return str(choose("transport", transport, _TRANSPORTS))
 
 
 def batching(batch_size: Any, global_batch_size: Any) -> Batching:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -57,16 +57,19 @@ class Converter:
     """
 
     def __init__(self, library: str, dtypes: Mapping[str, str], pin_memory: bool) -> None:
+        self._library = library
         self._tensor = _torch_tensor if library == "torch" else _numpy_tensor
         self._dtypes = dtypes
         self._pin = pin_memory and library == "torch"
+        self.vector: Callable[[Any, str], Any] = _torch_vector if library == "torch" else _numpy_vector
+        self.run: Callable[..., Any] = _torch_run if library == "torch" else _numpy_run
 
     def batch(self, data: Any, header: Header, cursor: str) -> Batch:
         """Make a batch. ``cursor`` is the state after it."""
         fields = {}
         for i, name in enumerate(data.schema.names):
             if name not in META_COLUMNS:
-                fields[name] = self._column(name, data.column(i))
+                fields[name] = self.column(name, data.column(i))
         valid = None
         if header.valid_rows != header.rows:
             valid = bytes(_bits(data.column(VALID_COLUMN)))
@@ -80,11 +83,12 @@ class Converter:
             keys=_own_text(data.column(KEY_COLUMN)),
             samples=bytes(_values(data.column(SAMPLE_COLUMN))),
             valid=b"\1" * header.rows if valid is None else valid,
-            tensor=_torch_vector if self._tensor is _torch_tensor else _numpy_vector,
+            tensor=self.vector,
         )
         return Batch(fields, meta)
 
-    def _column(self, name: str, column: Any) -> Any:
+    def column(self, name: str, column: Any) -> Any:
+        """Make what a batch has for a column: a tensor, a list of tensors or a list."""
         kind = column.type
         if isinstance(kind, pa.FixedShapeTensorType):
             storage = column.storage
@@ -101,7 +105,7 @@ class Converter:
         if column.null_count:
             row = column.is_null().index(True).as_py()
             raise BadDataError(f"column {name!r} has no value in row {row} of a batch, so it cannot be a tensor")
-        tensor = self._tensor(_values(values), self._dtype(name, values.type), shape)
+        tensor = self._tensor(_values(values), self.dtype(name, values.type), shape)
         return tensor.pin_memory() if self._pin else tensor
 
     def _ragged(self, name: str, column: Any) -> list[Any]:
@@ -117,7 +121,15 @@ class Converter:
             at += count
         return rows
 
-    def _dtype(self, name: str, arrow_type: Any) -> str:
+    def element(self, dtype: str) -> tuple[Any, int]:
+        """Give an element type as the library has it, and the bytes of an element."""
+        width = int(dtype.lstrip("abcdefghijklmnopqrstuvwxyz")) // 8
+        if self._library == "torch":
+            return getattr(sys.modules["torch"], dtype), width
+        return "uint16" if dtype == "bfloat16" else dtype, width
+
+    def dtype(self, name: str, arrow_type: Any) -> str:
+        """Name the element type of a column."""
         stated = self._dtypes.get(name)
         if stated == "bfloat16":
             return stated
@@ -195,3 +207,16 @@ def _numpy_vector(values: bytes, dtype: str) -> Any:
     import numpy
 
     return numpy.frombuffer(bytearray(values), dtype=dtype)
+
+
+def _torch_run(owner: Any, dtype: Any, count: int, offset: int, shape: tuple[int, ...]) -> Any:
+    torch: Any = sys.modules["torch"]
+    if count == 0:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(owner, dtype=dtype, count=count, offset=offset).view(shape)
+
+
+def _numpy_run(owner: Any, dtype: Any, count: int, offset: int, shape: tuple[int, ...]) -> Any:
+    import numpy
+
+    return numpy.frombuffer(owner, dtype, count, offset).reshape(shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import sys
 import threading
@@ -23,6 +24,9 @@ class Closable(Protocol):
 
     def close(self) -> None:
         """Close it; twice is fine."""
+
+    def leave_to_parent(self) -> None:
+        """Let go of what would keep it alive in a forked child."""
 
 
 class Process:
@@ -116,6 +120,12 @@ class Process:
             self._warned.add(option)
             warnings.warn(text, UserWarning, stacklevel=stacklevel + 1)
 
+    def say_once(self, topic: str, text: str) -> None:
+        """Log a warning, once in the life of the process."""
+        if topic not in self._warned:
+            self._warned.add(topic)
+            logging.getLogger("millrace").warning(text)
+
     def _end(self) -> None:
         if self._connected_in != os.getpid():
             return
@@ -128,6 +138,8 @@ class Process:
     def _forked(self) -> None:
         # Nothing of the parent's gRPC may run here, not even a destructor: keep all of it, for good.
         self._kept_after_fork.extend(self._open)
+        for session in self._open:
+            session.leave_to_parent()
         if self.local is not None:
             self.local.leave_to_parent()
 

@@ -92,6 +92,10 @@ class Connection:
             return CanceledError(f"the call to the sidecar at {self.endpoint} was cancelled: {text}")
         return InternalError(f"the call to the sidecar at {self.endpoint} failed: {type(error).__name__}: {text}")
 
+    def gone(self, text: str) -> UnavailableError:
+        """Make the error of a sidecar that went away, or broke off."""
+        return UnavailableError(self._fate() or f"the sidecar at {self.endpoint}: {text}")
+
     def close(self) -> None:
         """Close the connection. Streams must have ended; an action that Ctrl-C left running keeps it open until it ends."""
         if not any(thread.is_alive() for thread in self._calls):

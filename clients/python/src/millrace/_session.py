@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import weakref
 from collections.abc import Mapping
@@ -13,13 +14,18 @@ from millrace import _wire
 from millrace._launch import Ranks, resolve_host
 from millrace._process import PROCESS
 from millrace._wire import Position, Settings
-from millrace.errors import InvalidError, MillraceError
+from millrace.errors import InvalidError, MillraceError, UnavailableError
 
 if TYPE_CHECKING:
+    from millrace._convert import Converter
     from millrace._local import LocalSidecar
+    from millrace._ring import Line
+    from millrace._ringstream import RingStream
     from millrace._rpc import Connection
     from millrace._stream import Stream
 
+_LOGGER = logging.getLogger("millrace")
+_RING_VERSION = 1
 _OPEN_SECONDS = 600.0
 _CLOSE_SECONDS = 0.5
 _STATUS_SECONDS = 2.0
@@ -36,6 +42,7 @@ class Request:
     cursor: str
     continue_on_mismatch: bool
     attempt: int
+    transport: str
 
 
 class Session:
@@ -63,6 +70,7 @@ class Session:
         self._pid = os.getpid()
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._connection: Connection | None = None
+        self._line: Line | None = None
         local = None if endpoint else _local(request.ranks, env, explicit_ranks)
         if local is not None:
             local.start()  # It starts up while pyarrow is imported below, which takes longer.
@@ -90,8 +98,35 @@ class Session:
             connection.close()
             raise
         self._prefetch = request.settings.prefetch
+        try:
+            self._line = self._connect_ring(endpoint or "", request.transport)
+        except BaseException:
+            self.close()
+            raise
 
-    def stream(self, position: Position, cursor: str, pin_memory: bool) -> Stream:
+    def _connect_ring(self, endpoint: str, transport: str) -> Line | None:
+        """Connect to the ring socket, so that the sidecar provides memory while it reads the first samples."""
+        scheme, _, path = endpoint.partition("://")
+        if transport == "flight":
+            return None
+        reason = ""
+        if not scheme.endswith("unix"):
+            reason = f"{endpoint} is no Unix socket"
+        elif self.opened.ring != _RING_VERSION:
+            reason = "the sidecar offers none"
+        else:
+            from millrace._ring import Line
+
+            try:
+                return Line(path, self.opened.session)
+            except OSError as error:
+                reason = f"{path}.ring: {error.strerror or error}"
+        if transport == "ring":
+            raise UnavailableError(f"transport='ring' needs memory that is shared with the sidecar: {reason}")
+        _LOGGER.info("batches come by Flight: %s", reason)
+        return None
+
+    def stream(self, position: Position, cursor: str, pin_memory: bool) -> Stream | RingStream:
         """Begin to read the rest of the epoch at a position.
 
         Parameters
@@ -109,10 +144,27 @@ class Session:
         if self._connection is None:
             raise MillraceError("the session is closed")
         converter = Converter(tensor_library(), self.opened.dtypes, pin_memory)
+        if self._line is not None:
+            return self._ring_stream(self._line, position, converter, cursor)
         command = _wire.ticket(self.opened.session, position)
         stream = Stream(self._connection, command, converter, cursor, self._prefetch)
         self._streams.add(stream)
         return stream
+
+    def _ring_stream(self, line: Line, position: Position, converter: Converter, cursor: str) -> RingStream:
+        from millrace._image import Imager
+        from millrace._ringstream import RingStream
+
+        schema, room = line.welcome()
+        connection = self._connection
+        if connection is None:
+            raise MillraceError("the session is closed")
+        return RingStream(line, position, Imager(schema, converter), room, cursor, connection.gone)
+
+    def leave_to_parent(self) -> None:
+        """Let go, in a forked child, of the socket whose end tells the sidecar that this trainer has died."""
+        if self._line is not None:
+            self._line.close()
 
     def waiting(self) -> str:
         """Ask the sidecar what the job waits for."""
@@ -130,6 +182,9 @@ class Session:
             return
         for stream in list(self._streams):
             stream.close()
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
         connection, self._connection = self._connection, None
         if connection is None:
             return

@@ -82,6 +82,8 @@ class Opened:
     samples: int
     start: Position
     dtypes: Mapping[str, str]
+    ring: int
+    """Version of the ring protocol that the sidecar speaks beside its Unix sockets; 0: none."""
 
 
 def parse_header(metadata: bytes) -> Header:
@@ -186,6 +188,7 @@ def parse_opened(body: bytes) -> Opened:
             samples=answer["samples"],
             start=Position(start["epoch"], start["step"], start["row"]),
             dtypes={column["name"]: column["dtype"] for column in answer["columns"] or ()},
+            ring=int(answer.get("ring", 0)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise InternalError(f"the sidecar's answer to {OPEN} cannot be read: {error!r}") from error

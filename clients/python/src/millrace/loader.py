@@ -21,6 +21,7 @@ from millrace.errors import ConflictError, InvalidError, MillraceError, StallErr
 from millrace.recipe import Recipe
 
 if TYPE_CHECKING:
+    from millrace._ringstream import RingStream
     from millrace._stream import Stream
 
 __all__ = ["DataLoader", "Stats"]
@@ -110,6 +111,9 @@ class DataLoader:
         Seconds to wait for a batch before :class:`StallError` says who waits for what; 0 means no limit.
     pin_memory : bool
         Put tensors of torch into page-locked memory.
+    transport : {"auto", "ring", "flight"}, optional
+        How batches come from a sidecar of this host: ``"ring"`` through shared memory, without a copy, or ``"flight"`` in
+        messages. By default MILLRACE_TRANSPORT, else ``"auto"``: through shared memory where that can be had.
     collate_fn : callable, optional
         Applied to each batch, which is stacked already. What it returns is handed out instead.
     num_workers, persistent_workers, multiprocessing_context, worker_init_fn, prefetch_factor, generator, sampler
@@ -151,6 +155,7 @@ class DataLoader:
         on_mismatch: str | None = None,
         timeout: float = 60.0,
         pin_memory: bool = False,
+        transport: str | None = None,
         collate_fn: Callable[[Batch], Any] | None = None,
         num_workers: int = 0,
         persistent_workers: bool = False,
@@ -179,6 +184,7 @@ class DataLoader:
         self._continue_on_mismatch = config.continues_on_mismatch(on_mismatch)
         self._timeout = config.timeout_seconds(timeout)
         self._pin_memory = bool(pin_memory)
+        self._transport = config.transport_word(transport)
         self._collate_fn = collate_fn
         self._endpoint = endpoint
         self._rank_arguments = (rank, world_size, device_mesh, (dp_dims,) if isinstance(dp_dims, str) else tuple(dp_dims))
@@ -401,6 +407,7 @@ class DataLoader:
                 cursor=self._cursor,
                 continue_on_mismatch=self._continue_on_mismatch,
                 attempt=attempt(os.environ),
+                transport=self._transport,
             )
             endpoint = self._endpoint or os.environ.get("MILLRACE_ENDPOINT") or None
             self._session = Session(endpoint, request, os.environ, explicit_ranks=self._rank_arguments[0] is not None)
@@ -502,7 +509,7 @@ class DataLoader:
 class Epoch:
     """How far one epoch of a loader has come. It does not refer to the loader, so nothing needs the cycle collector."""
 
-    def __init__(self, stream: Stream, epoch: int) -> None:
+    def __init__(self, stream: Stream | RingStream, epoch: int) -> None:
         self.stream = stream
         self.number = epoch
         self.returned = 0

@@ -128,12 +128,13 @@ def script(binary, tmp_path, make_script):
 
 
 @pytest.fixture
-def loader(endpoint):
+def loader(endpoint, transport):
     """Make loaders of jobs of their own, which are closed at the end of the test."""
     made = []
 
     def make(source, batch_size=4, **options):
         options.setdefault("job", f"test-{os.urandom(6).hex()}")
+        options.setdefault("transport", transport)
         made.append(mr.DataLoader(source, batch_size, endpoint=endpoint, **options))
         return made[-1]
 
