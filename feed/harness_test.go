@@ -145,6 +145,17 @@ func (r *rig) client() flight.Client {
 	return c
 }
 
+// conn is a connection to the sidecar.
+func (r *rig) conn() *grpc.ClientConn {
+	r.t.Helper()
+	c, err := grpc.NewClient("unix:"+r.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
 type settings map[string]any
 
 func (r *rig) settings() settings {

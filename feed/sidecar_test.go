@@ -198,7 +198,8 @@ func TestDiscoveryAndDoGet(t *testing.T) {
 	if err != nil || !slices.Equal(listed.GetFlightDescriptor().GetPath(), []string{"job"}) {
 		t.Fatalf("listed %v, %v", listed, err)
 	}
-	info, err := client.GetFlightInfo(t.Context(), &flight.FlightDescriptor{Type: flight.DescriptorPATH, Path: []string{"job", "0"}})
+	whole := []byte(`{"job": "job", "rank": 0, "batch_bytes": 0}`)
+	info, err := client.GetFlightInfo(t.Context(), &flight.FlightDescriptor{Type: flight.DescriptorCMD, Cmd: whole})
 	if err != nil || len(info.GetEndpoint()) != 1 {
 		t.Fatalf("info %v, %v", info, err)
 	}
@@ -431,7 +432,7 @@ func TestServerDescribesItself(t *testing.T) {
 		}
 		names = append(names, a.GetType())
 	}
-	if d := cmp.Diff([]string{"millrace.open", "millrace.close", "millrace.stop", "millrace.status", "millrace.job"}, names); d != "" {
+	if d := cmp.Diff([]string{"millrace.open", "millrace.close", "millrace.stop", "millrace.status", "millrace.job", "CancelFlightInfo"}, names); d != "" {
 		t.Errorf("actions (-want +got):\n%s", d)
 	}
 	conn, err := grpc.NewClient("unix:"+r.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))

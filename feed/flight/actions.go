@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/grpcerr"
@@ -45,6 +46,7 @@ func actions() []action {
 			return json.RawMessage(text), err
 		}},
 		{actionJob, "all that the stream of a job depends on, and what is recorded of a partition", (*Server).job},
+		{flight.CancelFlightInfoActionType, "end the streams that read the endpoints of a FlightInfo; their sessions stay", (*Server).cancelInfo},
 	}
 }
 
@@ -73,11 +75,19 @@ func (s *Server) DoAction(req *flight.Action, stream flight.FlightService_DoActi
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(answer)
+	body, err := encode(answer)
 	if err != nil {
 		return errkind.With(errkind.Internal, fmt.Errorf("writing the answer of %s: %w", req.GetType(), err))
 	}
 	return stream.Send(&flight.Result{Body: body})
+}
+
+// encode writes an answer: those of Flight's own actions in protobuf, those of ours in JSON.
+func encode(answer any) ([]byte, error) {
+	if m, ok := answer.(proto.Message); ok {
+		return proto.Marshal(m)
+	}
+	return json.Marshal(answer)
 }
 
 func (s *Server) open(ctx context.Context, body []byte) (any, error) {

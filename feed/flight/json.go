@@ -94,6 +94,17 @@ type ticketBody struct {
 	Job     string `json:"job,omitempty"`
 	Rank    *int   `json:"rank,omitempty"`
 	positionBody
+	// Sequence is the number of the batch to begin with, counted from that position.
+	Sequence uint64 `json:"sequence,omitempty"`
+	// BatchBytes is the most that a record batch may have; 0: one for each batch.
+	BatchBytes int64 `json:"batch_bytes,omitempty"`
+}
+
+// descriptorBody is the command of a descriptor: what a path says, and how large record batches may be.
+type descriptorBody struct {
+	Job        string `json:"job"`
+	Rank       *int   `json:"rank"`
+	BatchBytes int64  `json:"batch_bytes"`
 }
 
 // decode reads body into v, all of it and nothing that v does not know.

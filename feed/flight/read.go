@@ -16,28 +16,39 @@ import (
 
 // DoGet sends the rest of an epoch. A batch counts as consumed when the next one is sent.
 func (s *Server) DoGet(ticket *flight.Ticket, stream flight.FlightService_DoGetServer) error {
-	batches, err := s.begin(stream.Context(), ticket.GetTicket())
+	r, err := s.begin(stream.Context(), ticket.GetTicket())
 	if err != nil {
 		return err
 	}
-	if err := send(stream, flightdata.NewSchema(batches.Job().Description().Schema)); err != nil {
+	ctx, done := s.streams.add(stream.Context(), streamKey{r.job.Name, r.rank})
+	defer done()
+	if err := send(stream, flightdata.NewSchema(canonical(r.job.Schema))); err != nil || r.Stream == nil {
 		return err
 	}
 	for {
-		b, err := batches.Next(stream.Context(), math.MaxInt32)
+		b, err := r.Next(ctx, math.MaxInt32)
 		if errors.Is(err, io.EOF) {
-			batches.Consumed(math.MaxUint64)
+			r.Consumed(math.MaxUint64)
 			return nil
 		}
 		if err != nil {
 			return err
 		}
 		sequence := b.Sequence
-		if err := sendBatch(stream, b); err != nil {
+		if err := r.send(stream, b); err != nil {
 			return err
 		}
-		batches.Consumed(sequence)
+		r.Consumed(sequence)
 	}
+}
+
+// send sends a batch that the client does not have yet, and gives it up.
+func (r *reading) send(stream grpc.ServerStream, b *session.Batch) error {
+	if b.Sequence < r.skip {
+		b.Record.Release()
+		return nil
+	}
+	return sendBatch(stream, r, b)
 }
 
 // DoExchange sends the rest of an epoch, at most prefetch batches beyond those that the client has acknowledged.
@@ -54,10 +65,12 @@ func (s *Server) DoExchange(stream flight.FlightService_DoExchangeServer) error 
 	if err != nil {
 		return err
 	}
-	if err := send(stream, flightdata.NewSchema(batches.Job().Description().Schema)); err != nil {
+	if err := send(stream, flightdata.NewSchema(canonical(batches.job.Schema))); err != nil || batches.Stream == nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(stream.Context())
+	watched, done := s.streams.add(stream.Context(), streamKey{batches.job.Name, batches.rank})
+	defer done()
+	ctx, cancel := context.WithCancelCause(watched)
 	defer cancel(nil)
 	acks := make(chan struct{}, 1)
 	closed := make(chan struct{})
@@ -89,7 +102,7 @@ func (s *Server) DoExchange(stream flight.FlightService_DoExchangeServer) error 
 }
 
 // sendAll sends batches to the end of the epoch.
-func sendAll(ctx context.Context, stream grpc.ServerStream, batches *session.Stream) error {
+func sendAll(ctx context.Context, stream grpc.ServerStream, batches *reading) error {
 	for {
 		b, err := batches.Next(ctx, batches.Prefetch())
 		if errors.Is(err, io.EOF) {
@@ -98,7 +111,7 @@ func sendAll(ctx context.Context, stream grpc.ServerStream, batches *session.Str
 		if err != nil {
 			return err
 		}
-		if err := sendBatch(stream, b); err != nil {
+		if err := batches.send(stream, b); err != nil {
 			return err
 		}
 	}
@@ -106,7 +119,7 @@ func sendAll(ctx context.Context, stream grpc.ServerStream, batches *session.Str
 
 // receiveAcks takes acknowledgements in until the client closes its end. Its errors are those of the client's messages;
 // that the stream has broken is seen elsewhere.
-func receiveAcks(stream flight.FlightService_DoExchangeServer, batches *session.Stream, acks chan<- struct{}) error {
+func receiveAcks(stream flight.FlightService_DoExchangeServer, batches *reading, acks chan<- struct{}) error {
 	for {
 		m, err := stream.Recv()
 		if err != nil {
@@ -129,36 +142,3 @@ func receiveAcks(stream flight.FlightService_DoExchangeServer, batches *session.
 		}
 	}
 }
-
-// begin begins the stream that a ticket names.
-func (s *Server) begin(ctx context.Context, raw []byte) (*session.Stream, error) {
-	var t ticketBody
-	if err := decode("the ticket", raw, &t); err != nil {
-		return nil, err
-	}
-	switch {
-	case t.Session != "" && t.Job == "" && t.Rank == nil:
-		return s.cfg.Table.Stream(t.Session, t.position(), connection(ctx))
-	case t.Session == "" && t.Job != "" && t.Rank != nil:
-		return s.cfg.Table.RankStream(t.Job, *t.Rank, t.position(), connection(ctx))
-	}
-	return nil, errkind.Errorf(errkind.Invalid, "a ticket names a session, or a job and a rank")
-}
-
-// sendBatch sends b and gives it up.
-func sendBatch(stream grpc.ServerStream, b *session.Batch) error {
-	defer b.Record.Release()
-	header, err := b.AppendHeader(nil)
-	if err != nil {
-		return err
-	}
-	m, err := flightdata.NewRecord(b.Record, func() {})
-	if err != nil {
-		return err
-	}
-	m.AppMetadata = header
-	return send(stream, m)
-}
-
-// send sends a message. gRPC's own errors stay as they are.
-func send(stream grpc.ServerStream, m *flightdata.Outgoing) error { return stream.SendMsg(m) }

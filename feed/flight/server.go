@@ -22,6 +22,8 @@ import (
 )
 
 const (
+	// flightService is the name by which health checks can ask for the Flight service alone.
+	flightService = "arrow.flight.protocol.FlightService"
 	// maxReceive bounds what a client sends: actions and acknowledgements.
 	maxReceive = 8 << 20
 	// maxStreams bounds the calls of one connection.
@@ -44,9 +46,10 @@ type Config struct {
 type Server struct {
 	flight.BaseFlightServer
 
-	cfg    Config
-	ring   atomic.Bool // trainers of this host can have their batches through shared memory
-	health *health.Server
+	cfg     Config
+	ring    atomic.Bool // trainers of this host can have their batches through shared memory
+	health  *health.Server
+	streams streams
 }
 
 // NewServer makes a Server.
@@ -57,7 +60,9 @@ func NewServer(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Server{cfg: cfg, health: health.NewServer()}, nil
+	s := &Server{cfg: cfg, health: health.NewServer()}
+	s.health.SetServingStatus(flightService, healthpb.HealthCheckResponse_SERVING)
+	return s, nil
 }
 
 // OfferRing tells clients that beside each Unix socket is one of the ring protocol.
