@@ -5,8 +5,6 @@ import (
 	"context"
 	"io"
 	"os"
-	"strconv"
-	"runtime/pprof"
 	"strings"
 	"testing"
 	"time"
@@ -34,8 +32,6 @@ func TestMain(m *testing.M) {
 // side reads the arguments that the runner gives.
 func side(args []string) transport.Side {
 	s := transport.Side{Rows: 2}
-	if p := os.Getenv("PROFILE"); p != "" { f, _ := os.Create(p); pprof.StartCPUProfile(f); time.AfterFunc(5*time.Second, func() { pprof.StopCPUProfile(); f.Close() }) }
-	if os.Getenv("ROWS") != "" { s.Rows, _ = strconv.Atoi(os.Getenv("ROWS")) }
 	for i, a := range args {
 		value := args[min(i+1, len(args)-1)]
 		switch a {
