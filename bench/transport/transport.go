@@ -11,6 +11,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/internal/errkind"
@@ -76,11 +77,24 @@ type Options struct {
 	Log io.Writer
 }
 
+// lockedWriter passes one write on at a time.
+type lockedWriter struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (w *lockedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(p) //nolint:wrapcheck // It stands for the writer.
+}
+
 // Run runs a scenario.
 func Run(ctx context.Context, s Scenario, o Options) (*Result, error) {
 	if o.Rounds < 1 || o.Window <= 0 || o.WarmUp < 0 {
 		return nil, errkind.Errorf(errkind.Invalid, "a benchmark needs 1 round at least and a window")
 	}
+	o.Log = &lockedWriter{to: o.Log}
 	var ours, stock []used
 	for round := range o.Rounds {
 		for _, kind := range []string{KindOurs, KindStock} {

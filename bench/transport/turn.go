@@ -101,7 +101,7 @@ type process struct {
 // start starts a process and waits until it is ready.
 func start(ctx context.Context, o Options, args ...string) (*process, error) {
 	cmd := exec.CommandContext(ctx, o.Program, append(append([]string(nil), o.Args...), args...)...) //nolint:gosec // The program is this one.
-	cmd.Stderr = o.Log
+	cmd.Stderr = o.Log                                                                               // Both processes of a turn write to it, so Run has put a lock before it.
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("starting a side: %w", err)

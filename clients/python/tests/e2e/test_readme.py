@@ -19,8 +19,10 @@ def test_the_example_of_the_readme_runs_on_two_ranks(binary, source, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(replaced + "    print(len(loader), state['millrace'][:4])\n")
     env = os.environ | {"MILLRACE_BIN": binary, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["--redirects", "1", "--log-dir", str(tmp_path / "logs"), str(script)]  # lines of two ranks can mix
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr
     # 53 samples in global batches of 8, the rest dropped.
-    assert done.stdout.split("\n")[:2] == ["6 mr1.", "6 mr1."]
+    printed = [path.read_text().splitlines() for path in (tmp_path / "logs").rglob("stdout.log")]
+    assert printed == [["6 mr1."], ["6 mr1."]]

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
-from pyarrow import flight
 
 import millrace as mr
 from millrace._rpc import location
-from millrace._wire import parse_header
 
 from .conftest import SAMPLES, label, pixels
+
+ROOT = Path(__file__).parents[4]
 
 
 def numbers(batches) -> list[int]:
@@ -168,18 +172,18 @@ def test_train_and_validation_of_one_job_name(loader, recipe):
         assert len(list(val_set)) == 7
 
 
-def test_any_flight_client_reads_the_same_stream(loader, recipe, endpoint):
+def test_any_flight_client_reads_the_same_stream(loader, recipe, endpoint, tmp_path):
+    """The example of docs/formats/flight.md, as it stands."""
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/formats/flight.md").read_text(), re.DOTALL)
     made = loader(recipe, 4, job="plain")
-    expected = list(made)
+    expected = [int(n) for batch in made for n, v in zip(batch["label"], batch.meta.valid, strict=True) if v]
     made.set_epoch(0)
-    iter(made)
-    client = flight.FlightClient(location(endpoint))
-    info = client.get_flight_info(flight.FlightDescriptor.for_path("plain", "0"))
-    assert json.loads(info.endpoints[0].ticket.ticket)["job"] == "plain"
-    rows = []
-    for chunk in client.do_get(info.endpoints[0].ticket):
-        header = parse_header(chunk.app_metadata.to_pybytes())
-        assert header.rows == chunk.data.num_rows
-        rows += [n for n, v in zip(chunk.data["__sample__"].to_pylist(), chunk.data["__valid__"].to_pylist(), strict=True) if v]
-    assert rows == numbers(expected)
-    client.close()
+    iter(made)  # the session is at the beginning again
+    script = tmp_path / "reader.py"
+    script.write_text(example.replace("list_flights()", "list_flights(b'plain')"))  # other tests have jobs too
+    done = subprocess.run([sys.executable, script, location(endpoint)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert printed["job"] == "plain"
+    assert printed["labels"][: len(expected)] == expected
+    assert "fixed_shape_tensor" in printed["image"]
