@@ -386,6 +386,31 @@ func TestCloseAndStop(t *testing.T) {
 	r.await("the table to be empty", r.sidecar.Idle)
 }
 
+// A stream that waits for the acknowledgement of its last batch ends with its session.
+func TestCloseEndsAStreamThatWaitsForAcknowledgements(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	client := r.client()
+	o := r.open(client, r.settings(), 0, 1)
+	e := r.exchange(client, o.Session, 0, 0, 0)
+	for count := uint64(1); ; count++ {
+		b, err := e.next(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.flags&1 != 0 { // the last one of the epoch
+			break
+		}
+		e.ack(t, count)
+	}
+	var none struct{}
+	if err := do(t.Context(), client, "millrace.close", map[string]string{"session": o.Session}, &none); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.next(t); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ended in %v", err)
+	}
+}
+
 // A session whose client has gone is closed after a while.
 func TestGoneClientsAreClosed(t *testing.T) {
 	r := newRig(t, rigOptions{gone: 20 * time.Millisecond})

@@ -72,11 +72,10 @@ func (s *Server) DoExchange(stream flight.FlightService_DoExchangeServer) error 
 	defer done()
 	ctx, cancel := context.WithCancelCause(watched)
 	defer cancel(nil)
-	acks := make(chan struct{}, 1)
-	closed := make(chan struct{})
+	acked, stopped := context.WithCancel(ctx) // until the client closes its end
 	go func() {
-		defer close(closed)
-		if err := receiveAcks(stream, batches, acks); err != nil {
+		defer stopped()
+		if err := receiveAcks(stream, batches); err != nil {
 			cancel(err)
 		}
 	}()
@@ -89,14 +88,8 @@ func (s *Server) DoExchange(stream flight.FlightService_DoExchangeServer) error 
 	}
 	// The client's last acknowledgements make the rank's mark right. They are awaited before an error too: some clients
 	// discard what they have not read when a call ends while they write.
-	for batches.Outstanding() > 0 {
-		select {
-		case <-acks:
-		case <-closed:
-			return errors.Join(err, context.Cause(ctx))
-		case <-ctx.Done():
-			return errors.Join(err, context.Cause(ctx))
-		}
+	if batches.Drained(acked) != nil {
+		return errors.Join(err, context.Cause(ctx))
 	}
 	return err
 }
@@ -119,7 +112,7 @@ func sendAll(ctx context.Context, stream grpc.ServerStream, batches *reading) er
 
 // receiveAcks takes acknowledgements in until the client closes its end. Its errors are those of the client's messages;
 // that the stream has broken is seen elsewhere.
-func receiveAcks(stream flight.FlightService_DoExchangeServer, batches *reading, acks chan<- struct{}) error {
+func receiveAcks(stream flight.FlightService_DoExchangeServer, batches *reading) error {
 	for {
 		m, err := stream.Recv()
 		if err != nil {
@@ -136,9 +129,5 @@ func receiveAcks(stream flight.FlightService_DoExchangeServer, batches *reading,
 			return err
 		}
 		batches.Consumed(count)
-		select {
-		case acks <- struct{}{}:
-		default:
-		}
 	}
 }

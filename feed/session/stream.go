@@ -159,15 +159,28 @@ func (s *Stream) Consumed(count uint64) {
 	j.apply()
 }
 
-// Outstanding is how many batches of the stream are handed over and not consumed; 0 after another has begun.
-func (s *Stream) Outstanding() int64 {
-	j := s.job
+// Drained waits until the rank has consumed all that the stream handed over, or nobody asks for it any more: the session
+// was closed or another stream has begun.
+func (s *Stream) Drained(ctx context.Context) error {
+	for {
+		changed, drained := s.drained()
+		if drained {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// drained is what Drained waits for; if it is not so, changed is closed at the next change.
+func (s *Stream) drained() (changed <-chan struct{}, _ bool) {
+	j, m := s.job, s.member
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if s.member.stream != s {
-		return 0
-	}
-	return j.state.Unconsumed(s.member.rank)
+	return j.changed, m.stream != s || j.members[m.rank] != m || j.state.Unconsumed(m.rank) == 0
 }
 
 // Waits says what the ranks here wait for, trouble first; empty when they wait for nothing.
