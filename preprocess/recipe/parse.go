@@ -150,7 +150,7 @@ func parseOperator(n *yaml.Node) (Operator, error) {
 	if n.Kind == yaml.ScalarNode && n.Value != "" {
 		return Operator{Name: n.Value}, nil
 	}
-	if n.Kind != yaml.MappingNode || len(n.Content) != 2 {
+	if n.Kind != yaml.MappingNode || len(n.Content) != 2 || resolve(n.Content[0]).Value == "" {
 		return Operator{}, fmt.Errorf("line %d: write one operator an entry, as in - resize: {field: image, size: 224}", n.Line)
 	}
 	o := Operator{Name: resolve(n.Content[0]).Value}
