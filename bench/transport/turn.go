@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"strconv"
 	"time"
+
+	"github.com/millrace/millrace/internal/sleep"
 )
 
 // turn measures one side for one window.
@@ -53,7 +55,7 @@ const again = 20 * time.Millisecond
 // askAfter asks after d, or as soon as something was received since before, whatever is later.
 func askAfter(ctx context.Context, d time.Duration, before used, client, server *process) (used, error) {
 	for {
-		if err := pause(ctx, d); err != nil {
+		if err := sleep.For(ctx, d); err != nil {
 			return used{}, err
 		}
 		now, err := ask(client, server)
@@ -61,17 +63,6 @@ func askAfter(ctx context.Context, d time.Duration, before used, client, server 
 			return now, err
 		}
 		d = again
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

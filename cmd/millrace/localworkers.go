@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/service"
+	"github.com/millrace/millrace/internal/sleep"
 )
 
 // restartPause is the least time between two starts of a worker process.
@@ -80,21 +81,9 @@ func (a *app) runWorkerProcess(ctx context.Context, self string, args ...string)
 			return errkind.Errorf(errkind.Unavailable, "a worker process ended before it was ready: %s", how)
 		}
 		_, _ = fmt.Fprintf(a.err, "worker process ended (%s) and is started again\n", how)
-		if err := pause(ctx, restartPause-time.Since(started)); err != nil {
+		if err := sleep.For(ctx, restartPause-time.Since(started)); err != nil {
 			return nil //nolint:nilerr // Stopped while it waited.
 		}
-	}
-}
-
-// pause waits, at most until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

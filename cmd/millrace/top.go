@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/millrace/view"
 	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/internal/sleep"
 	"github.com/millrace/millrace/internal/statusjson"
 	statusv1 "github.com/millrace/millrace/proto/millrace/status/v1"
 )
@@ -52,7 +53,7 @@ func (a *app) top(ctx context.Context, o topOptions) error {
 	var looked time.Time
 	for i := 0; o.count == 0 || i < o.count; i++ {
 		if i > 0 {
-			if err := pause(ctx, o.interval); err != nil {
+			if err := sleep.For(ctx, o.interval); err != nil {
 				return nil //nolint:nilerr // Stopped.
 			}
 		}

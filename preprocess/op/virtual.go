@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/internal/sleep"
 )
 
 // Virtual operators stand in for work in benchmarks and tests of the executor: they take a stated time and make a
@@ -96,7 +97,7 @@ func (o *virtualWork) Apply(ctx context.Context, _ *Env, in *Batch, emit func(*B
 	for i := range in.NumRows {
 		d := o.time.of(in, i)
 		if !o.busy {
-			if err := idle(ctx, d); err != nil {
+			if err := sleep.For(ctx, d); err != nil {
 				return err
 			}
 			continue
@@ -108,18 +109,6 @@ func (o *virtualWork) Apply(ctx context.Context, _ *Env, in *Batch, emit func(*B
 		}
 	}
 	return emit(in)
-}
-
-// idle waits, unless ctx ends before.
-func idle(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // virtualEmit replaces each row by some rows of a stated size, handed on one by one, as a generator does. All fields

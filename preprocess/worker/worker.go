@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/internal/sleep"
 	"github.com/millrace/millrace/preprocess/exec/run"
 	"github.com/millrace/millrace/preprocess/lineage"
 	"github.com/millrace/millrace/preprocess/partition"
@@ -111,28 +111,16 @@ func (w *Worker) Run(ctx context.Context) error {
 			backoff = firstBackoff
 		}
 		w.deps.Logger.Warn("connection to the dispatcher is lost", "worker", w.cfg.Name, "error", err, "next_try", backoff)
-		if !pause(ctx, backoff) {
+		if sleep.For(ctx, backoff) != nil {
 			return nil
 		}
 		backoff = min(2*backoff, maxBackoff)
 	}
 }
 
-// pause waits, unless ctx ends before.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // trim gives idle memory back to the system, until ctx ends.
 func (w *Worker) trim(ctx context.Context) {
-	for pause(ctx, trimEvery) {
+	for sleep.For(ctx, trimEvery) == nil {
 		w.deps.Pool.Trim()
 	}
 }

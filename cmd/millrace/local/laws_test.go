@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/feed/client"
+	"github.com/millrace/millrace/internal/sleep"
 	"github.com/millrace/millrace/loader/dataset/datasettest"
 	"github.com/millrace/millrace/loader/order"
 )
@@ -297,7 +298,7 @@ func TestASlowTrainerDoesNotFillMemory(t *testing.T) {
 		}
 		batches := 0
 		err = s.Read(r.ctx, s.Info.Start, func(client.Batch) error {
-			_ = sleep(r.ctx, 20*time.Second)
+			_ = sleep.For(r.ctx, 20*time.Second)
 			held := r.l.Dispatcher().Status().GetWorkers()[0].GetHeldBytes()
 			if largest := j.budget + 2*6*3100; held > largest || held == 0 {
 				t.Errorf("after batch %d the worker holds %d bytes; at most %d are allowed", batches, held, largest)

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/local"
 	"github.com/millrace/millrace/feed/client"
 	"github.com/millrace/millrace/internal/rng"
+	"github.com/millrace/millrace/internal/sleep"
 	"github.com/millrace/millrace/loader/dataset"
 	"github.com/millrace/millrace/loader/dataset/datasettest"
 	"github.com/millrace/millrace/loader/store"
@@ -117,7 +118,7 @@ func start(tb testing.TB, src *source, j job) *run {
 		if j.delays == 0 {
 			return src.store, nil
 		}
-		return faultstore.New(src.store, j.delays, sleep,
+		return faultstore.New(src.store, j.delays, sleep.For,
 			faultstore.Rule{Op: faultstore.ReadRange, Probability: 0.3, Effect: faultstore.Effect{Delay: 70 * time.Millisecond}},
 			faultstore.Rule{Op: faultstore.ReadRange, Probability: 0.5, Effect: faultstore.Effect{Delay: 3 * time.Millisecond}},
 		), nil
@@ -149,17 +150,6 @@ func start(tb testing.TB, src *source, j job) *run {
 			tb.Errorf("closing the store: %v", err)
 		}
 	}}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // open opens the job for a rank.
@@ -241,7 +231,7 @@ func (r *run) dawdle(rank int, m client.Meta) {
 	}
 	draw := rng.Key{Seed: r.job.delays, Epoch: m.Epoch, Sample: m.Step, Op: uint32(rank)}.Source()
 	if draw.Bool(0.3) {
-		_ = sleep(r.t.Context(), time.Duration(draw.IntN(50))*time.Millisecond)
+		_ = sleep.For(r.t.Context(), time.Duration(draw.IntN(50))*time.Millisecond)
 	}
 }
 

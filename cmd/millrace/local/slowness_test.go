@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/millrace/millrace/internal/rng"
+	"github.com/millrace/millrace/internal/sleep"
 	"github.com/millrace/millrace/preprocess/partition"
 )
 
@@ -21,7 +22,7 @@ func (s slowness) wait(ctx context.Context, place uint32, n uint64) error {
 	if s.seed == 0 || !draw.Bool(0.2) {
 		return nil
 	}
-	return sleep(ctx, time.Duration(1+draw.IntN(60))*time.Millisecond)
+	return sleep.For(ctx, time.Duration(1+draw.IntN(60))*time.Millisecond)
 }
 
 // control delays what workers and sidecar tell the dispatcher and hear from it.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/internal/sleep"
 )
 
 // Fault is the kind of a Failure.
@@ -95,7 +96,7 @@ func (t *tries) next(ctx context.Context, key string, cause error, bytes int) er
 		return errkind.Errorf(errkind.Unavailable, "%s: gave up after %d tries in %v: %w", name, t.total, spent.Round(100*time.Millisecond), f.Err)
 	}
 	t.reader.stats.retries.Add(1)
-	return sleep(ctx, pause)
+	return sleep.For(ctx, pause)
 }
 
 // pause doubles from try to try, and is drawn from its upper half so that those who failed together do not come back
@@ -106,18 +107,4 @@ func (t *tries) pause() time.Duration {
 	}
 	p := min(mostPause, firstPause<<min(t.failed-1, 16))
 	return p/2 + rand.N(p/2)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
