@@ -15,41 +15,19 @@ import (
 )
 
 func (a *app) rederiveCmd() *cobra.Command {
-	var o jobFlags
-	var job string
 	var verify bool
 	var inner localOptions
-	c := &cobra.Command{
-		Use:   "rederive PARTITION",
-		Short: "Make a partition again from its lineage, and compare it with what was recorded",
-		Args:  usage(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, args []string) error {
-			a.quiet = !c.Flags().Changed("log-level")
-			id, err := sourceOf(args[0])
-			if err != nil {
-				return err
-			}
-			j, err := a.find(c.Context(), o, job, id.String())
-			if err != nil {
-				return err
-			}
-			return a.rederive(c.Context(), j, inner, id, verify)
-		},
-	}
-	c.Flags().StringVar(&job, "job", "", "job that the partition is of")
+	c := a.partitionCmd(func(ctx context.Context, j *lookback.Job, s *lookback.Source, id lineage.ID) error {
+		return a.rederive(ctx, j, s, inner, id, verify)
+	})
+	c.Use, c.Short = "rederive PARTITION", "Make a partition again from its lineage, and compare it with what was recorded"
 	c.Flags().BoolVar(&verify, "verify", false, "compare with what a dispatcher has on record; where it has nothing, make it twice, with and without SIMD")
-	o.register(c)
 	inner.register(c)
 	return c
 }
 
 // rederive makes all outputs of a source partition in this process.
-func (a *app) rederive(ctx context.Context, j *lookback.Job, o localOptions, id lineage.ID, verify bool) error {
-	s, err := a.source(ctx, j)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
+func (a *app) rederive(ctx context.Context, j *lookback.Job, s *lookback.Source, o localOptions, id lineage.ID, verify bool) error {
 	record, err := j.Record(s, id)
 	if err != nil {
 		return err

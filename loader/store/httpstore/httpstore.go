@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -24,17 +23,15 @@ import (
 
 // Bucket reads the objects of one host.
 type Bucket struct {
+	*ranged.Reader
+
 	base   string // scheme://host/
 	client *http.Client
-	reader *ranged.Reader
 }
 
 var (
-	_ store.Bucket       = (*Bucket)(nil)
-	_ store.Opener       = (*Bucket)(nil)
-	_ store.PinReader    = (*Bucket)(nil)
-	_ store.RangesReader = (*Bucket)(nil)
-	_ ranged.Source      = (*Bucket)(nil)
+	_ store.Bucket  = (*Bucket)(nil)
+	_ ranged.Source = (*Bucket)(nil)
 )
 
 // Opener is the store.OpenFunc of scheme, "http" or "https".
@@ -54,7 +51,7 @@ func New(scheme, host string, o ranged.Options) (*Bucket, error) {
 	ranged.Pool(t, o.InFlight)
 	b := &Bucket{base: base, client: &http.Client{Transport: t, CheckRedirect: checkRedirect}}
 	o.Name = b.uri
-	b.reader = ranged.New(b, o)
+	b.Reader = ranged.New(b, o)
 	return b, nil
 }
 
@@ -77,43 +74,6 @@ func (b *Bucket) uri(key string) string {
 		return u.Redacted()
 	}
 	return key
-}
-
-// Stats is what reads of the host have cost so far.
-func (b *Bucket) Stats() ranged.Stats { return b.reader.Stats() }
-
-// ReadRange implements store.Bucket.
-func (b *Bucket) ReadRange(ctx context.Context, key string, off int64, dst []byte) error {
-	return b.ReadPinned(ctx, key, "", off, dst)
-}
-
-// ReadPinned implements store.PinReader.
-func (b *Bucket) ReadPinned(ctx context.Context, key, pin string, off int64, dst []byte) error {
-	if err := store.CheckRange(key, off, dst); err != nil {
-		return err
-	}
-	if len(dst) > 0 {
-		return b.reader.Read(ctx, key, pin, off, dst)
-	}
-	a, err := b.Attributes(ctx, key)
-	if err == nil && off > a.Size {
-		err = store.ShortRead(b.uri(key), off, 0, a.Size)
-	}
-	return err
-}
-
-// ReadRanges implements store.RangesReader.
-func (b *Bucket) ReadRanges(ctx context.Context, ranges []store.Range) error {
-	return b.reader.ReadRanges(ctx, ranges)
-}
-
-// Open implements store.Opener.
-func (b *Bucket) Open(ctx context.Context, key string, off int64) (io.ReadCloser, error) {
-	a, err := b.Attributes(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	return b.reader.Stream(ctx, a, off)
 }
 
 // Fetch implements ranged.Source.
@@ -171,16 +131,8 @@ func (b *Bucket) short(r *http.Response, key string, off, n int64) error {
 	return store.ShortRead(b.uri(key), off, n, size)
 }
 
-// Attributes implements store.Bucket.
-func (b *Bucket) Attributes(ctx context.Context, key string) (a store.Attributes, err error) {
-	err = b.reader.Do(ctx, key, func(ctx context.Context) error {
-		a, err = b.head(ctx, key)
-		return err
-	})
-	return a, err
-}
-
-func (b *Bucket) head(ctx context.Context, key string) (store.Attributes, error) {
+// Head implements ranged.Source.
+func (b *Bucket) Head(ctx context.Context, key string) (store.Attributes, error) {
 	r, err := b.request(ctx, http.MethodHead, key)
 	if err != nil {
 		return store.Attributes{}, err

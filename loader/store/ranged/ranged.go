@@ -26,6 +26,8 @@ import (
 type Source interface {
 	// Fetch asks for n > 0 bytes of key at off, of the version etag unless that is empty.
 	Fetch(ctx context.Context, key, etag string, off, n int64) (*Reply, error)
+	// Head asks for the size and the version of key.
+	Head(ctx context.Context, key string) (store.Attributes, error)
 }
 
 // Reply is an answer whose body has begun.
@@ -92,7 +94,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Reader makes reliable reads of a Source. It may be used by many goroutines at once.
+// Reader makes reliable reads of a Source, and is what a [store.Bucket] over it needs but for listing and closing. It may
+// be used by many goroutines at once.
 type Reader struct {
 	source Source
 	opts   Options
@@ -109,9 +112,39 @@ func New(source Source, o Options) *Reader {
 	return &Reader{source: source, opts: o, limits: limit.New(o.InFlight), hedges: hedge.New(o.HedgeShare)}
 }
 
-// Read reads len(dst) > 0 bytes of key at off, of the version pin unless that is empty.
-func (r *Reader) Read(ctx context.Context, key, pin string, off int64, dst []byte) error {
-	return r.ReadRanges(ctx, []store.Range{{Key: key, Pin: pin, Off: off, Dst: dst}})
+var (
+	_ store.Opener       = (*Reader)(nil)
+	_ store.PinReader    = (*Reader)(nil)
+	_ store.RangesReader = (*Reader)(nil)
+)
+
+// ReadRange reads len(dst) bytes of key at off.
+func (r *Reader) ReadRange(ctx context.Context, key string, off int64, dst []byte) error {
+	return r.ReadPinned(ctx, key, "", off, dst)
+}
+
+// ReadPinned reads len(dst) bytes of key at off, of the version pin unless that is empty.
+func (r *Reader) ReadPinned(ctx context.Context, key, pin string, off int64, dst []byte) error {
+	if err := store.CheckRange(key, off, dst); err != nil {
+		return err
+	}
+	if len(dst) > 0 {
+		return r.ReadRanges(ctx, []store.Range{{Key: key, Pin: pin, Off: off, Dst: dst}})
+	}
+	a, err := r.Attributes(ctx, key)
+	if err == nil && off > a.Size {
+		err = store.ShortRead(r.opts.Name(key), off, 0, a.Size)
+	}
+	return err
+}
+
+// Attributes is the size and the version of an object.
+func (r *Reader) Attributes(ctx context.Context, key string) (a store.Attributes, err error) {
+	err = r.Do(ctx, key, func(ctx context.Context) error {
+		a, err = r.source.Head(ctx, key)
+		return err
+	})
+	return a, err
 }
 
 // ReadRanges reads all ranges, at the same time as far as the bounds allow, the first ones first. Empty ranges are not asked for.

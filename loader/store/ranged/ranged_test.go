@@ -36,6 +36,11 @@ func (s *source) Fetch(ctx context.Context, _, etag string, off, n int64) (*rang
 	return s.answer(ctx, number, etag, off, n)
 }
 
+// Head says what reply gives pieces of.
+func (*source) Head(_ context.Context, key string) (store.Attributes, error) {
+	return store.Attributes{Key: key, Size: 9 << 20, Pin: "v1"}, nil
+}
+
 func (s *source) requests() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +48,7 @@ func (s *source) requests() int {
 }
 
 func reply(off, n int64) *ranged.Reply {
-	return &ranged.Reply{Body: io.NopCloser(bytes.NewReader(make([]byte, n))), Off: off, Length: n, Size: 1 << 40, ETag: "v1"}
+	return &ranged.Reply{Body: io.NopCloser(bytes.NewReader(make([]byte, n))), Off: off, Length: n, Size: 9 << 20, ETag: "v1"}
 }
 
 // A store that throttles everything for ten seconds, and then recovers, costs no error: the time without progress
@@ -61,7 +66,7 @@ func TestTenSecondsOfThrottlingCostNoError(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 100 {
 			wg.Go(func() {
-				if err := r.Read(t.Context(), "k", "", int64(i), make([]byte, 1000)); err != nil {
+				if err := r.ReadPinned(t.Context(), "k", "", int64(i), make([]byte, 1000)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -104,7 +109,7 @@ func TestTheRateComesBackAfterThrottling(t *testing.T) {
 		for range 32 {
 			wg.Go(func() {
 				for time.Since(began) < 85*time.Second {
-					if err := r.Read(t.Context(), "k", "", 0, make([]byte, 100)); err != nil {
+					if err := r.ReadPinned(t.Context(), "k", "", 0, make([]byte, 100)); err != nil {
 						t.Error(err)
 						return
 					}
@@ -128,7 +133,7 @@ func TestCrumbsAreNoProgress(t *testing.T) {
 			return r, nil
 		}}
 		began := time.Now()
-		err := ranged.New(s, ranged.Options{}).Read(t.Context(), "k", "", 0, make([]byte, 1<<20))
+		err := ranged.New(s, ranged.Options{}).ReadPinned(t.Context(), "k", "", 0, make([]byte, 1<<20))
 		if errkind.Of(err) != errkind.Unavailable || time.Since(began) > 61*time.Second {
 			t.Errorf("%v after %v, want that it gave up within a minute", err, time.Since(began))
 		}
@@ -141,7 +146,7 @@ func TestAWrongAddressIsReportedSoon(t *testing.T) {
 			return nil, &ranged.Failure{Fault: ranged.Unreachable, Err: errors.New("no such host")}
 		}}
 		began := time.Now()
-		err := ranged.New(s, ranged.Options{Name: func(k string) string { return "x://" + k }}).Read(t.Context(), "k", "", 0, make([]byte, 1))
+		err := ranged.New(s, ranged.Options{Name: func(k string) string { return "x://" + k }}).ReadPinned(t.Context(), "k", "", 0, make([]byte, 1))
 		if err == nil || !strings.Contains(err.Error(), "x://k: gave up") || time.Since(began) > 11*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
@@ -199,8 +204,7 @@ func TestStreamsReadOnTheirVersionAlone(t *testing.T) {
 		return reply(off, n), nil
 	}}
 	r := ranged.New(s, ranged.Options{})
-	a := store.Attributes{Key: "k", Size: 9 << 20, Pin: "v1"}
-	body, err := r.Stream(t.Context(), a, 100)
+	body, err := r.Open(t.Context(), "k", 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +217,7 @@ func TestStreamsReadOnTheirVersionAlone(t *testing.T) {
 	if s.requests() != 3 {
 		t.Errorf("%d requests for 9 MiB, want 3", s.requests())
 	}
-	early, err := r.Stream(t.Context(), a, 0)
+	early, err := r.Open(t.Context(), "k", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

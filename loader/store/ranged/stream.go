@@ -10,8 +10,12 @@ import (
 // streamChunk is what a stream asks for at a time: large enough that the pause between two requests does not count.
 const streamChunk = 4 << 20
 
-// Stream reads an object from off to its end, all of one version.
-func (r *Reader) Stream(ctx context.Context, a store.Attributes, off int64) (io.ReadCloser, error) {
+// Open reads an object from off to its end, all of one version.
+func (r *Reader) Open(ctx context.Context, key string, off int64) (io.ReadCloser, error) {
+	a, err := r.Attributes(ctx, key)
+	if err != nil {
+		return nil, err
+	}
 	if off < 0 || off > a.Size {
 		return nil, store.ShortRead(r.opts.Name(a.Key), off, 0, a.Size)
 	}
@@ -73,7 +77,7 @@ func (s *stream) ask() {
 	ahead := make(chan chunk, 1)
 	s.ahead = ahead
 	go func() {
-		ahead <- chunk{buf, s.reader.Read(s.ctx, s.object.Key, s.object.Pin, off, buf)}
+		ahead <- chunk{buf, s.reader.ReadPinned(s.ctx, s.object.Key, s.object.Pin, off, buf)}
 	}()
 }
 

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
@@ -23,61 +22,22 @@ import (
 
 // Bucket reads one bucket.
 type Bucket struct {
+	*ranged.Reader
+
 	name      string
 	client    *s3.Client
 	identity  *identity
 	transport *http.Transport
 	payer     types.RequestPayer
-	reader    *ranged.Reader
 	region    region
 }
 
 var (
-	_ store.Bucket       = (*Bucket)(nil)
-	_ store.Opener       = (*Bucket)(nil)
-	_ store.PinReader    = (*Bucket)(nil)
-	_ store.RangesReader = (*Bucket)(nil)
-	_ ranged.Source      = (*Bucket)(nil)
+	_ store.Bucket  = (*Bucket)(nil)
+	_ ranged.Source = (*Bucket)(nil)
 )
 
 func (b *Bucket) uri(key string) string { return "s3://" + b.name + "/" + key }
-
-// Stats is what reads of the bucket have cost so far.
-func (b *Bucket) Stats() ranged.Stats { return b.reader.Stats() }
-
-// ReadRange implements store.Bucket.
-func (b *Bucket) ReadRange(ctx context.Context, key string, off int64, dst []byte) error {
-	return b.ReadPinned(ctx, key, "", off, dst)
-}
-
-// ReadPinned implements store.PinReader.
-func (b *Bucket) ReadPinned(ctx context.Context, key, pin string, off int64, dst []byte) error {
-	if err := store.CheckRange(key, off, dst); err != nil {
-		return err
-	}
-	if len(dst) > 0 {
-		return b.reader.Read(ctx, key, pin, off, dst)
-	}
-	a, err := b.Attributes(ctx, key)
-	if err == nil && off > a.Size {
-		err = store.ShortRead(b.uri(key), off, 0, a.Size)
-	}
-	return err
-}
-
-// ReadRanges implements store.RangesReader.
-func (b *Bucket) ReadRanges(ctx context.Context, ranges []store.Range) error {
-	return b.reader.ReadRanges(ctx, ranges)
-}
-
-// Open implements store.Opener.
-func (b *Bucket) Open(ctx context.Context, key string, off int64) (io.ReadCloser, error) {
-	a, err := b.Attributes(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	return b.reader.Stream(ctx, a, off)
-}
 
 // Fetch implements ranged.Source.
 func (b *Bucket) Fetch(ctx context.Context, key, etag string, off, n int64) (*ranged.Reply, error) {
@@ -117,7 +77,7 @@ func reply(out *s3.GetObjectOutput) (*ranged.Reply, error) {
 
 // changed says what the object is now that it is no longer the version etag.
 func (b *Bucket) changed(ctx context.Context, key, etag string) error {
-	a, err := b.head(ctx, key)
+	a, err := b.Head(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -126,23 +86,15 @@ func (b *Bucket) changed(ctx context.Context, key, etag string) error {
 
 // short says how large the object is that has no range of n bytes at off.
 func (b *Bucket) short(ctx context.Context, key string, off, n int64) error {
-	a, err := b.head(ctx, key)
+	a, err := b.Head(ctx, key)
 	if err != nil {
 		return err
 	}
 	return store.ShortRead(b.uri(key), off, n, a.Size)
 }
 
-// Attributes implements store.Bucket.
-func (b *Bucket) Attributes(ctx context.Context, key string) (a store.Attributes, err error) {
-	err = b.reader.Do(ctx, key, func(ctx context.Context) error {
-		a, err = b.head(ctx, key)
-		return err
-	})
-	return a, err
-}
-
-func (b *Bucket) head(ctx context.Context, key string) (store.Attributes, error) {
+// Head implements ranged.Source.
+func (b *Bucket) Head(ctx context.Context, key string) (store.Attributes, error) {
 	if key == "" || strings.HasSuffix(key, "/") {
 		return store.Attributes{}, errkind.Errorf(errkind.NotFound, "%s is a prefix, not an object", b.uri(key))
 	}
@@ -188,7 +140,7 @@ func (b *Bucket) List(ctx context.Context, prefix string, fn func(store.Attribut
 	var token *string
 	for {
 		var page *s3.ListObjectsV2Output
-		err := b.reader.Do(ctx, prefix, func(ctx context.Context) (err error) {
+		err := b.Do(ctx, prefix, func(ctx context.Context) (err error) {
 			used, err := b.identity.current(ctx)
 			if err != nil {
 				return err

@@ -126,7 +126,7 @@ func (s *Stores) Bucket(ctx context.Context, authority string) (*Bucket, error) 
 		b.payer = types.RequestPayerRequester
 	}
 	o.Read.Name = b.uri
-	b.reader = ranged.New(b, o.Read)
+	b.Reader = ranged.New(b, o.Read)
 	return b, nil
 }
 
