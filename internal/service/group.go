@@ -24,9 +24,6 @@ func NewGroup(ctx context.Context) *Group {
 	return g
 }
 
-// Context ends when the group does.
-func (g *Group) Context() context.Context { return g.ctx }
-
 // Go runs a part. Its error ends the group; nil only ends the part.
 func (g *Group) Go(run func(context.Context) error) {
 	g.parts.Go(func() {

@@ -6,8 +6,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -67,15 +65,6 @@ func New(inner http.Handler, rules ...Rule) *Server {
 	s := &Server{inner: inner}
 	s.Set(rules...)
 	return s
-}
-
-// Proxy is what New takes for a server elsewhere.
-func Proxy(to *url.URL, transport http.RoundTripper) http.Handler {
-	return &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Host = r.In.Host },
-		Transport:     transport,
-		FlushInterval: -1,
-	}
 }
 
 // Set replaces the rules.
