@@ -105,7 +105,7 @@ func TestRandomFlipProbability(t *testing.T) {
 		const n = 4000
 		flips := 0.0
 		for i := range uint64(n) {
-			r := imageRun{draws: rng.Key{Sample: i, Op: 2}.Source()}
+			r := imageRun{env: &Env{}, draws: rng.Key{Sample: i, Op: 2}.Source()}
 			if err := part.apply(&r); err != nil {
 				t.Fatal(err)
 			}

@@ -160,6 +160,7 @@ func (p *randomCrop) apply(r *imageRun) error {
 	}
 	y := int(r.draws.IntN(int64(paddedH - p.h + 1)))
 	x := int(r.draws.IntN(int64(paddedW - p.w + 1)))
+	r.drawnRect(imagekernel.Rect{X: x, Y: y, W: p.w, H: p.h})
 	return r.cut(imagekernel.Rect{X: x - left, Y: y - top, W: p.w, H: p.h}, p.fill)
 }
 
@@ -184,7 +185,7 @@ func (p *randomFlip) output(field string, in imageType) (imageType, error) {
 }
 
 func (p *randomFlip) apply(r *imageRun) error {
-	if !r.draws.Bool(p.p) {
+	if !r.chance(p.p) {
 		return nil
 	}
 	if p.vertical {
@@ -193,4 +194,11 @@ func (p *randomFlip) apply(r *imageRun) error {
 		r.mirror()
 	}
 	return nil
+}
+
+// drawnRect tells Env.Drawn which part of the (padded) image was drawn, in the terms of torchvision's get_params.
+func (r *imageRun) drawnRect(rect imagekernel.Rect) {
+	if r.env.Drawn != nil {
+		r.drawn(`{"i":%d,"j":%d,"h":%d,"w":%d}`, rect.Y, rect.X, rect.H, rect.W)
+	}
 }

@@ -113,7 +113,9 @@ func (p *randomResizedCrop) output(field string, in imageType) (imageType, error
 
 func (p *randomResizedCrop) apply(r *imageRun) error {
 	w, h := r.size()
-	if err := r.cut(p.draw(&r.draws, w, h), [3]uint8{}); err != nil {
+	rect := p.draw(&r.draws, w, h)
+	r.drawnRect(rect)
+	if err := r.cut(rect, [3]uint8{}); err != nil {
 		return err
 	}
 	return r.resize(p.w, p.h, p.filter, p.order)

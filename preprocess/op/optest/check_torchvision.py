@@ -107,10 +107,16 @@ def apply(image, step, draws):
         return F.pad(image, step["padding"], tuple(value) if isinstance(value, list) else value, step.get("padding_mode", "constant"))
     if name == "resize":
         return F.resize(image, step["size"], mode(step, "bilinear"))
+    if name == "random_resized_crop":
+        d = one()
+        return F.resized_crop(image, d["i"], d["j"], d["h"], d["w"], step["size"])
+    if name == "random_crop":
+        d = one()
+        return F.crop(F.pad(image, step.get("padding", 0)), d["i"], d["j"], d["h"], d["w"])
     if name == "random_vertical_flip":
-        return F.vflip(image)
+        return F.vflip(image) if one()["applied"] else image
     if name == "random_horizontal_flip":
-        return F.hflip(image)
+        return F.hflip(image) if one()["applied"] else image
     if name == "center_crop":
         return F.center_crop(image, step["size"])
     if name == "random_grayscale":
