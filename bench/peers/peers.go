@@ -18,6 +18,8 @@ const (
 	Millrace = "millrace_side.py"
 	Torch    = "torch_side.py"
 	Versions = "versions.py"
+	Kernels  = "kernel_side.py"
+	Images   = "kernel_images.py"
 )
 
 // Unpack writes the programs to the directory dir.

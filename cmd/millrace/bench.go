@@ -36,7 +36,7 @@ func (a *app) benchCmd() *cobra.Command {
 			return nil
 		},
 	}
-	c.AddCommand(a.benchE2ECmd(), a.benchTransportCmd())
+	c.AddCommand(a.benchE2ECmd(), a.benchTransportCmd(), a.benchKernelsCmd())
 	return c
 }
 
