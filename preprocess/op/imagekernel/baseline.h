@@ -34,6 +34,7 @@ struct mr_bits {
 
 struct mr_plane {
 	int h, v;                // Sampling factors.
+	int size;                // Samples that a block has on each side: 8, or fewer when the image is decoded smaller.
 	int w, rows;             // Size in samples, without padding of blocks.
 	uint32_t dc;             // The last DC coefficient.
 	uint8_t *samples;        // A ring of two rows of MCUs, from the first column that is kept.
@@ -44,7 +45,8 @@ struct mr_plane {
 struct mr_baseline {
 	int planes;
 	struct mr_plane plane[3];
-	int h, v;                // Of the luma by that of the chroma.
+	int h, v;                // Samples of the luma by those of the chroma.
+	int step_x, step_y;      // Samples of the chroma, or of a lone plane, that an MCU has.
 	int width_mcus, mcus;    // In a row, in all.
 	int left, right;         // The first MCU of a row that is kept, and the last.
 	int top, bottom;         // The first row of MCUs that is kept, and the last.

@@ -50,14 +50,18 @@ static inline __attribute__((always_inline)) int NAME(keep)(struct mr_baseline *
 		struct mr_plane *p = &b->plane[b->block[i].plane];
 		if (!NAME(block)(bits, p, b->coefs + 8 * (i & 1)))
 			return 0;
-		size_t row = (size_t)(b->row & 1) * 8 * (size_t)p->v + b->block[i].y;
-		to[i & 1] = p->samples + row * p->stride + (size_t)column * 8 * (size_t)p->h + b->block[i].x;
+		size_t row = (size_t)((b->row & 1) * p->size * p->v) + b->block[i].y;
+		to[i & 1] = p->samples + row * p->stride + (size_t)(column * p->size * p->h) + b->block[i].x;
 		stride[i & 1] = p->stride;
 		if ((i & 1) == 0 && i + 1 < b->blocks)
 			continue;
 		if ((i & 1) == 0)
 			to[1] = b->spare, stride[1] = 8;
-		NAME(idct)(b->coefs, b->quant + (size_t)(i >> 1) * 128, to, stride);
+		const int16_t *quant = b->quant + (size_t)(i >> 1) * 128;
+		if (p->size == 8)
+			NAME(idct)(b->coefs, quant, to, stride);
+		else
+			NAME(small)(b->coefs, quant, to, stride, p->size);
 		memset(b->coefs, 0, sizeof b->coefs);
 	}
 	return 1;

@@ -18,6 +18,8 @@ static const uint8_t mr_places[64] = {
 
 #include "baseline_idct.h"
 
+#include "baseline_small.h"
+
 #include "baseline_color.h"
 
 #define NAME(x) x##_any
@@ -33,8 +35,8 @@ static const uint8_t mr_places[64] = {
 #pragma GCC pop_options
 #endif
 
-// mr_baseline_takes says whether the decoder of our own can do the job: after jpeg_read_header.
-static int mr_baseline_takes(const struct jpeg_decompress_struct *jpeg)
+// mr_baseline_takes says whether the decoder of our own can do the job at 1/scale: after jpeg_read_header.
+static int mr_baseline_takes(const struct jpeg_decompress_struct *jpeg, int scale)
 {
 	const jpeg_component_info *c = jpeg->comp_info;
 	int n = jpeg->num_components;
@@ -55,6 +57,9 @@ static int mr_baseline_takes(const struct jpeg_decompress_struct *jpeg)
 	    c[2].h_samp_factor != 1 || c[2].v_samp_factor != 1)
 		return 0;
 	int h = c[0].h_samp_factor, v = c[0].v_samp_factor;
+	// Chroma that is smaller both ways makes up for it by larger transforms.
+	if (scale > 1)
+		return h == v && h <= 2;
 	// Chroma of one or two columns is not interpolated.
 	return (h <= 2 && v <= 2 && (h == 1 || jpeg->image_width > 4)) || (h == 4 && v == 1);
 }
@@ -81,36 +86,40 @@ static int mr_baseline_tables(struct mr_baseline *b, const struct jpeg_decompres
 
 static int mr_least(int a, int b) { return a < b ? a : b; }
 
-// mr_baseline_shape lays out MCUs and finds those that a rectangle of the image needs.
-static void mr_baseline_shape(struct mr_baseline *b, const struct jpeg_decompress_struct *jpeg, int x, int y, int w, int h)
+// mr_baseline_shape lays out MCUs and finds those that a rectangle of the image, at 1/scale of its size, needs.
+static void mr_baseline_shape(struct mr_baseline *b, const struct jpeg_decompress_struct *jpeg, int scale, int x, int y, int w, int h)
 {
 	b->planes = jpeg->num_components;
-	b->h = b->planes == 1 ? 1 : jpeg->comp_info[0].h_samp_factor;
-	b->v = b->planes == 1 ? 1 : jpeg->comp_info[0].v_samp_factor;
+	int wide = b->planes == 1 ? 1 : jpeg->comp_info[0].h_samp_factor, tall = b->planes == 1 ? 1 : jpeg->comp_info[0].v_samp_factor;
+	int least = 8 / scale, most = scale > 1 ? least * wide : 8;
+	b->h = wide * least / most;
+	b->v = tall * least / most;
 	b->blocks = 0;
-	int width = (int)jpeg->image_width, height = (int)jpeg->image_height;
+	int width = ((int)jpeg->image_width + scale - 1) / scale, height = ((int)jpeg->image_height + scale - 1) / scale;
 	for (int i = 0; i < b->planes; i++) {
 		struct mr_plane *p = &b->plane[i];
-		p->h = i == 0 ? b->h : 1;
-		p->v = i == 0 ? b->v : 1;
+		p->h = i == 0 ? wide : 1;
+		p->v = i == 0 ? tall : 1;
+		p->size = i == 0 ? least : most;
 		p->w = i == 0 ? width : (width + b->h - 1) / b->h;
 		p->rows = i == 0 ? height : (height + b->v - 1) / b->v;
 		for (int k = 0; k < p->h * p->v; k++, b->blocks++) {
 			b->block[b->blocks].plane = (uint8_t)i;
-			b->block[b->blocks].x = (uint8_t)(8 * (k % p->h));
-			b->block[b->blocks].y = (uint8_t)(8 * (k / p->h));
+			b->block[b->blocks].x = (uint8_t)(p->size * (k % p->h));
+			b->block[b->blocks].y = (uint8_t)(p->size * (k / p->h));
 		}
 	}
-	// Interpolation looks at a sample of chroma to each side.
 	const struct mr_plane *last = &b->plane[b->planes - 1];
-	int wide = b->h == 2, tall = b->v == 2;
-	int left = (x - wide) / b->h, top = (y - tall) / b->v;
-	b->left = left / 8;
-	b->right = mr_least((x + w - 1 + wide) / b->h, last->w - 1) / 8;
-	b->top = top / 8;
-	b->bottom = mr_least((y + h - 1 + tall) / b->v, last->rows - 1) / 8;
-	b->width_mcus = (last->w + 7) / 8;
-	b->mcus = b->width_mcus * ((last->rows + 7) / 8);
+	b->step_x = last->h * last->size;
+	b->step_y = last->v * last->size;
+	// Interpolation looks at a sample of chroma to each side.
+	int beside = b->h == 2, above = b->v == 2;
+	b->left = (x - beside) / b->h / b->step_x;
+	b->right = mr_least((x + w - 1 + beside) / b->h, last->w - 1) / b->step_x;
+	b->top = (y - above) / b->v / b->step_y;
+	b->bottom = mr_least((y + h - 1 + above) / b->v, last->rows - 1) / b->step_y;
+	b->width_mcus = (last->w + b->step_x - 1) / b->step_x;
+	b->mcus = b->width_mcus * ((last->rows + b->step_y - 1) / b->step_y);
 	b->row = b->top;
 }
 
@@ -140,12 +149,13 @@ static int mr_baseline_starts(struct mr_baseline *b, int interval)
 	return 1;
 }
 
-// mr_baseline_open makes ready for rows y … y+h-1 of columns x … x+w-1. It returns 0 if libjpeg-turbo is to do it.
-static int mr_baseline_open(struct mr_baseline *b, const struct jpeg_decompress_struct *jpeg, int x, int y, int w, int h)
+// mr_baseline_open makes ready for rows y … y+h-1 of columns x … x+w-1 at 1/scale. It returns 0 if libjpeg-turbo is to do it.
+static int mr_baseline_open(struct mr_baseline *b, const struct jpeg_decompress_struct *jpeg, int scale, int x, int y, int w,
+                            int h)
 {
-	if (!mr_baseline_takes(jpeg) || jpeg->src->bytes_in_buffer > UINT32_MAX)
+	if (!mr_baseline_takes(jpeg, scale) || jpeg->src->bytes_in_buffer > UINT32_MAX)
 		return 0;
-	mr_baseline_shape(b, jpeg, x, y, w, h);
+	mr_baseline_shape(b, jpeg, scale, x, y, w, h);
 	b->data = jpeg->src->next_input_byte;
 	b->end = b->data + jpeg->src->bytes_in_buffer;
 	b->begin = b->data;
@@ -158,8 +168,8 @@ static int mr_baseline_open(struct mr_baseline *b, const struct jpeg_decompress_
 static size_t mr_baseline_room(struct mr_baseline *b, int i)
 {
 	struct mr_plane *p = &b->plane[i];
-	p->stride = (size_t)(b->right - b->left + 1) * 8 * (size_t)p->h + 2 * MR_PLANE_PAD;
-	return p->stride * 16 * (size_t)p->v + 2 * MR_PLANE_PAD;
+	p->stride = (size_t)(b->right - b->left + 1) * (size_t)(p->size * p->h) + 2 * MR_PLANE_PAD;
+	return p->stride * 2 * (size_t)(p->size * p->v) + 2 * MR_PLANE_PAD;
 }
 
 // mr_baseline_edges repeats the last columns of the image, and those of what was decoded, beyond them.
@@ -167,9 +177,9 @@ static void mr_baseline_edges(struct mr_baseline *b, int row)
 {
 	for (int i = 1; i < b->planes; i++) {
 		struct mr_plane *p = &b->plane[i];
-		int n = mr_least(p->w - b->left * 8, (b->right - b->left + 1) * 8);
-		for (int y = 0; y < 8; y++) {
-			uint8_t *line = p->samples + ((size_t)(row & 1) * 8 + (size_t)y) * p->stride;
+		int n = mr_least(p->w - b->left * p->size, (b->right - b->left + 1) * p->size);
+		for (int y = 0; y < p->size; y++) {
+			uint8_t *line = p->samples + ((size_t)(row & 1) * (size_t)p->size + (size_t)y) * p->stride;
 			line[-1] = line[0];
 			line[n] = line[n - 1];
 		}
@@ -180,7 +190,7 @@ static const uint8_t *mr_baseline_line(const struct mr_baseline *b, int i, int y
 {
 	const struct mr_plane *p = &b->plane[i];
 	y = y < 0 ? 0 : mr_least(y, p->rows - 1);
-	return p->samples + (size_t)(y % (16 * p->v)) * p->stride + (size_t)(x - b->left * 8 * p->h);
+	return p->samples + (size_t)(y % (2 * p->size * p->v)) * p->stride + (size_t)(x - b->left * p->size * p->h);
 }
 
 // mr_baseline_row writes n pixels of row y from column x, which is even, and up to 31 more. It returns 0 if
@@ -189,7 +199,7 @@ static int mr_baseline_row(struct mr_baseline *b, uint8_t *out, int x, int y, in
 {
 	int tall = b->v == 2;
 	int near = y / b->v, far = tall ? near + (y & 1 ? 1 : -1) : near;
-	int need = mr_least(near > far ? near : far, b->plane[b->planes - 1].rows - 1) / 8;
+	int need = mr_least(near > far ? near : far, b->plane[b->planes - 1].rows - 1) / b->step_y;
 	while (b->row <= need) {
 #if defined(__x86_64__)
 		int ok = avx2 ? decode_row_avx2(b) : decode_row_any(b);

@@ -66,9 +66,10 @@ func anyJPEG(t *rapid.T, files [][]byte) []byte {
 	return out.Bytes()
 }
 
-// anyCrop is a job that writes some part of a JPEG without resizing, often one that touches an edge.
+// anyCrop is a job that writes some part of a JPEG, often one that touches an edge, without resizing but for what comes
+// of decoding it smaller.
 func anyCrop(t *rapid.T, data []byte, h Header) *Job {
-	j := &Job{JPEG: data, Header: h, Channels: 3, Orient: rapid.Bool().Draw(t, "orient")}
+	j := &Job{JPEG: data, Header: h, Channels: 3, Orient: rapid.Bool().Draw(t, "orient"), Scale: rapid.SampledFrom([]int{1, 1, 1, 2, 4, 8}).Draw(t, "scale")}
 	w, hgt := h.Size(j.Orient)
 	j.Crop.W, j.Crop.H = rapid.IntRange(1, w).Draw(t, "crop w"), rapid.IntRange(1, hgt).Draw(t, "crop h")
 	j.Crop.X, j.Crop.Y = rapid.IntRange(0, w-j.Crop.W).Draw(t, "crop x"), rapid.IntRange(0, hgt-j.Crop.H).Draw(t, "crop y")

@@ -84,52 +84,61 @@ AVX2 void saturate_avx2(uint8_t *pr, uint8_t *pg, uint8_t *pb, size_t n, float f
 
 AVX2 __m256 table8(__m256 table, __m256i index) { return _mm256_permutevar8x32_ps(table, index); }
 
-// hue8 is the 8-bit hue of eight pixels: see hue_any. What it depends on is whether red and green are greatest, and
-// whether the last or, of the others, the first is least: three bits that look up base and sign.
-AVX2 __m256i hue8(__m256i r, __m256i g, __m256i b, __m256i max, __m256i min, __m256i range)
+// What the hue of 32 pixels follows from, as bytes. The case is whether red and green are greatest, and whether the last
+// or, of the others, the first is least: three bits that look up base and sign. away is the greatest less the middle.
+struct hue_parts {
+	_Alignas(32) uint8_t which[32], away[32], range[32], max[32];
+};
+
+AVX2 void hue_split(struct hue_parts *to, __m256i r, __m256i g, __m256i b)
+{
+	__m256i max = _mm256_max_epu8(r, _mm256_max_epu8(g, b)), min = _mm256_min_epu8(r, _mm256_min_epu8(g, b));
+	__m256i is_r = _mm256_cmpeq_epi8(r, max), is_g = _mm256_cmpeq_epi8(g, max);
+	__m256i low = _mm256_or_si256(_mm256_cmpeq_epi8(b, min), _mm256_andnot_si256(is_g, _mm256_cmpeq_epi8(r, min)));
+	__m256i which = _mm256_or_si256(_mm256_and_si256(is_r, _mm256_set1_epi8(1)), _mm256_and_si256(is_g, _mm256_set1_epi8(2)));
+	// The sum wraps, and so does what is taken from it.
+	__m256i mid = _mm256_sub_epi8(_mm256_add_epi8(r, _mm256_add_epi8(g, b)), _mm256_add_epi8(max, min));
+	_mm256_store_si256((__m256i *)to->which, _mm256_or_si256(which, _mm256_and_si256(low, _mm256_set1_epi8(4))));
+	_mm256_store_si256((__m256i *)to->away, _mm256_sub_epi8(max, mid));
+	_mm256_store_si256((__m256i *)to->range, _mm256_sub_epi8(max, min));
+	_mm256_store_si256((__m256i *)to->max, max);
+}
+
+// hue8 is the 8-bit hue of eight pixels: see hue_any. Grey ones get some hue, which without saturation means nothing.
+AVX2 __m256i hue8(__m256i which, __m256 away, __m256 range)
 {
 	const __m256 bases = _mm256_setr_ps(5, -1, 3, -1, 3, 1, 1, 1);
 	const __m256 signs = _mm256_setr_ps(-0.0f, 0, -0.0f, 0, 0, -0.0f, 0, -0.0f);
-	__m256i is_r = _mm256_cmpeq_epi32(r, max), is_g = _mm256_cmpeq_epi32(g, max);
-	__m256i low = _mm256_or_si256(_mm256_cmpeq_epi32(b, min), _mm256_andnot_si256(is_g, _mm256_cmpeq_epi32(r, min)));
-	__m256i index = _mm256_or_si256(_mm256_and_si256(is_r, _mm256_set1_epi32(1)), _mm256_and_si256(is_g, _mm256_set1_epi32(2)));
-	index = _mm256_or_si256(index, _mm256_and_si256(low, _mm256_set1_epi32(4)));
-
-	__m256i mid = _mm256_sub_epi32(_mm256_add_epi32(r, _mm256_add_epi32(g, b)), _mm256_add_epi32(max, min));
-	__m256i some = _mm256_max_epi32(range, _mm256_set1_epi32(1));
-	__m256 x = _mm256_div_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(max, mid)), _mm256_cvtepi32_ps(some));
-	x = _mm256_xor_ps(x, table8(signs, index));
-	__m256 turn = _mm256_div_ps(_mm256_add_ps(table8(bases, index), x), _mm256_set1_ps(6));
-	turn = _mm256_blendv_ps(turn, _mm256_add_ps(turn, _mm256_set1_ps(1)), turn);
-	__m256i h = _mm256_cvttps_epi32(_mm256_mul_ps(turn, _mm256_set1_ps(255)));
-	return _mm256_and_si256(h, _mm256_cmpgt_epi32(range, _mm256_setzero_si256()));
+	// The one case that is negative, always, is brought up by a turn.
+	const __m256 turns = _mm256_setr_ps(0, 1, 0, 1, 0, 0, 0, 0);
+	__m256 x = _mm256_div_ps(away, _mm256_max_ps(range, _mm256_set1_ps(1)));
+	x = _mm256_xor_ps(x, table8(signs, which));
+	__m256 turn = _mm256_div_ps(_mm256_add_ps(table8(bases, which), x), _mm256_set1_ps(6));
+	turn = _mm256_add_ps(turn, table8(turns, which));
+	return _mm256_cvttps_epi32(_mm256_mul_ps(turn, _mm256_set1_ps(255)));
 }
 
-// turn8 gives eight pixels with their hue turned, as bytes R, G, B, 0 of each 32 bits.
-AVX2 __m256i turn8(__m256i r, __m256i g, __m256i b, __m256i shift)
+// turn8 gives eight pixels of the hue h, as bytes R, G, B, 0 of each 32 bits.
+AVX2 __m256i turn8(__m256i h, __m256i max, __m256 range)
 {
 	const __m256i byte = _mm256_set1_epi32(255);
-	__m256i max = _mm256_max_epi32(r, _mm256_max_epi32(g, b)), min = _mm256_min_epi32(r, _mm256_min_epi32(g, b));
-	__m256i range = _mm256_sub_epi32(max, min);
-	__m256i h = _mm256_and_si256(_mm256_add_epi32(hue8(r, g, b, max, min, range), shift), byte);
 	__m256 v = _mm256_cvtepi32_ps(max);
-	__m256 most = _mm256_max_ps(v, _mm256_set1_ps(1));
-	__m256 s = _mm256_mul_ps(_mm256_div_ps(_mm256_cvtepi32_ps(range), most), _mm256_set1_ps(255));
+	__m256 s = _mm256_mul_ps(_mm256_div_ps(range, _mm256_max_ps(v, _mm256_set1_ps(1))), _mm256_set1_ps(255));
 	s = _mm256_cvtepi32_ps(_mm256_cvttps_epi32(s));
 
-	// sector is h × 6 / 255, and rest what is left of it: 0 to 254.
+	// sector is h × 6 / 255, and rest what is left of it: 0 to 254. All of it fits 16 bits.
 	__m256i six = _mm256_mullo_epi16(h, _mm256_set1_epi32(6));
-	__m256i sector = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(_mm256_slli_epi32(six, 8), six), _mm256_set1_epi32(257)), 16);
-	__m256i rest = _mm256_sub_epi32(six, _mm256_sub_epi32(_mm256_slli_epi32(sector, 8), sector));
+	__m256i sector = _mm256_mulhi_epu16(_mm256_add_epi32(six, _mm256_set1_epi32(1)), _mm256_set1_epi32(257));
+	__m256i rest = _mm256_sub_epi32(six, _mm256_mullo_epi16(sector, byte));
 	// Even sectors take 255 - rest, which for bytes is its complement.
 	__m256i even = _mm256_sub_epi32(_mm256_and_si256(sector, _mm256_set1_epi32(1)), _mm256_set1_epi32(1));
 	rest = _mm256_xor_si256(rest, _mm256_and_si256(even, byte));
 	__m256 part = _mm256_mul_ps(_mm256_cvtepi32_ps(rest), s);
 	__m256 less_q = _mm256_mul_ps(v, _mm256_mul_ps(part, _mm256_set1_ps(1.0f / 65025)));
 	__m256 less_p = _mm256_mul_ps(_mm256_mul_ps(v, s), _mm256_set1_ps(1.0f / 255));
-	const __m256 half = _mm256_set1_ps(0.5f);
-	__m256i q = _mm256_cvttps_epi32(_mm256_add_ps(_mm256_sub_ps(v, less_q), half));
-	__m256i p = _mm256_cvttps_epi32(_mm256_add_ps(_mm256_sub_ps(v, less_p), half));
+	__m256i q = _mm256_cvttps_epi32(_mm256_add_ps(_mm256_sub_ps(v, less_q), _mm256_set1_ps(0.5f)));
+	// No p is halfway between two integers, so that rounding to the nearest is the same; some q are.
+	__m256i p = _mm256_cvtps_epi32(_mm256_sub_ps(v, less_p));
 
 	// Bytes 0, 1 and 2 of each pixel are the greatest, the middle and the least; the sector says which goes where.
 	__m256i values = _mm256_or_si256(max, _mm256_or_si256(_mm256_slli_epi32(q, 8), _mm256_slli_epi32(p, 16)));
@@ -139,21 +148,38 @@ AVX2 __m256i turn8(__m256i r, __m256i g, __m256i b, __m256i shift)
 	return _mm256_shuffle_epi8(values, order);
 }
 
+// planes32 makes three planes of 32 pixels of four bytes.
+AVX2 void planes32(__m256i plane[3], const __m256i v[4])
+{
+	const __m256i apart = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+	const __m256i in_turn = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+	__m256i a = _mm256_shuffle_epi8(v[0], apart), b = _mm256_shuffle_epi8(v[1], apart);
+	__m256i c = _mm256_shuffle_epi8(v[2], apart), d = _mm256_shuffle_epi8(v[3], apart);
+	__m256i rg0 = _mm256_unpacklo_epi32(a, b), rg1 = _mm256_unpacklo_epi32(c, d);
+	__m256i bx0 = _mm256_unpackhi_epi32(a, b), bx1 = _mm256_unpackhi_epi32(c, d);
+	plane[0] = _mm256_permutevar8x32_epi32(_mm256_unpacklo_epi64(rg0, rg1), in_turn);
+	plane[1] = _mm256_permutevar8x32_epi32(_mm256_unpackhi_epi64(rg0, rg1), in_turn);
+	plane[2] = _mm256_permutevar8x32_epi32(_mm256_unpacklo_epi64(bx0, bx1), in_turn);
+}
+
 AVX2 void hue_avx2(uint8_t *pr, uint8_t *pg, uint8_t *pb, size_t n, int shift)
 {
 	const __m256i byte = _mm256_set1_epi32(255), by = _mm256_set1_epi32(shift);
 	size_t i = 0;
 	for (; i + 32 <= n; i += 32) {
-		__m256i v[4], g[4], b[4];
+		struct hue_parts parts;
+		hue_split(&parts, _mm256_loadu_si256((const __m256i *)(pr + i)), _mm256_loadu_si256((const __m256i *)(pg + i)),
+		          _mm256_loadu_si256((const __m256i *)(pb + i)));
+		__m256i v[4], plane[3];
 		for (int j = 0; j < 4; j++) {
-			v[j] = turn8(load8(pr + i + 8 * j), load8(pg + i + 8 * j), load8(pb + i + 8 * j), by);
-			g[j] = _mm256_and_si256(_mm256_srli_epi32(v[j], 8), byte);
-			b[j] = _mm256_and_si256(_mm256_srli_epi32(v[j], 16), byte);
-			v[j] = _mm256_and_si256(v[j], byte);
+			__m256 range = _mm256_cvtepi32_ps(load8(parts.range + 8 * j));
+			__m256i h = hue8(load8(parts.which + 8 * j), _mm256_cvtepi32_ps(load8(parts.away + 8 * j)), range);
+			v[j] = turn8(_mm256_and_si256(_mm256_add_epi32(h, by), byte), load8(parts.max + 8 * j), range);
 		}
-		_mm256_storeu_si256((__m256i *)(pr + i), pack32(v[0], v[1], v[2], v[3]));
-		_mm256_storeu_si256((__m256i *)(pg + i), pack32(g[0], g[1], g[2], g[3]));
-		_mm256_storeu_si256((__m256i *)(pb + i), pack32(b[0], b[1], b[2], b[3]));
+		planes32(plane, v);
+		_mm256_storeu_si256((__m256i *)(pr + i), plane[0]);
+		_mm256_storeu_si256((__m256i *)(pg + i), plane[1]);
+		_mm256_storeu_si256((__m256i *)(pb + i), plane[2]);
 	}
 	hue_any(pr + i, pg + i, pb + i, n - i, shift);
 }

@@ -127,7 +127,7 @@ static void mr_drop_rows(struct mr_source *s, uint8_t *buf, int n)
 static int mr_baseline_begin(struct mr_source *s, struct mr_scratch *scratch)
 {
 	// Of a file that ends too early libjpeg-turbo knows how much of it can be read.
-	if (s->job->plain || s->baseline_failed || s->job->scale != 1 || !s->job->ended)
+	if (s->job->plain || s->baseline_failed || !s->job->ended)
 		return 0;
 	if (scratch->baseline == NULL) {
 		size_t size = (sizeof *scratch->baseline + 63) & ~(size_t)63;
@@ -136,7 +136,7 @@ static int mr_baseline_begin(struct mr_source *s, struct mr_scratch *scratch)
 			return 0;
 		memset(scratch->baseline, 0, size);
 	}
-	if (!mr_baseline_open(scratch->baseline, &s->jpeg, s->x, s->y, s->w, s->h))
+	if (!mr_baseline_open(scratch->baseline, &s->jpeg, s->job->scale, s->x, s->y, s->w, s->h))
 		return 0;
 	s->baseline = scratch->baseline;
 	s->lead = s->x % s->baseline->h;
