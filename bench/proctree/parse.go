@@ -43,23 +43,29 @@ func ParseStat(text []byte) (Process, error) {
 }
 
 // ParsePSS reads the proportional set size, in bytes, out of /proc/PID/smaps_rollup.
-func ParsePSS(text []byte) (int64, error) {
+func ParsePSS(text []byte) (int64, error) { return parseKiB(text, "Pss:") }
+
+// ParsePeakResident reads the largest resident memory that a process had so far, in bytes, out of /proc/PID/status.
+func ParsePeakResident(text []byte) (int64, error) { return parseKiB(text, "VmHWM:") }
+
+// parseKiB finds the line that begins with a name and a number of KiB.
+func parseKiB(text []byte, name string) (int64, error) {
 	for line := range bytes.Lines(text) {
-		value, ok := bytes.CutPrefix(line, []byte("Pss:"))
+		value, ok := bytes.CutPrefix(line, []byte(name))
 		if !ok {
 			continue
 		}
 		fields := bytes.Fields(value)
 		if len(fields) != 2 || string(fields[1]) != "kB" {
-			return 0, fmt.Errorf("smaps_rollup says Pss:%q, not a number of kB", value)
+			return 0, fmt.Errorf("line %s has %q, not a number of kB", name, value)
 		}
 		kib, err := strconv.ParseInt(string(fields[0]), 10, 64)
 		if err != nil || kib < 0 || kib > math.MaxInt64>>20 {
-			return 0, fmt.Errorf("smaps_rollup says Pss:%q, not a number of kB", value)
+			return 0, fmt.Errorf("line %s has %q, not a number of kB", name, value)
 		}
 		return kib << 10, nil
 	}
-	return 0, errors.New("smaps_rollup has no line Pss")
+	return 0, fmt.Errorf("there is no line %s", name)
 }
 
 // ParseBusy reads out of /proc/stat how long all cores together were not idle.

@@ -110,6 +110,19 @@ func (t Table) PSS(processes []Process) (int64, error) {
 	return sum, nil
 }
 
+// PeakResident is the largest resident memory that a process had so far, in bytes.
+func (t Table) PeakResident(pid int) (int64, error) {
+	text, err := os.ReadFile(filepath.Join(t.root, strconv.Itoa(pid), "status"))
+	if err != nil {
+		return 0, fmt.Errorf("reading the memory of process %d: %w", pid, err)
+	}
+	n, err := ParsePeakResident(text)
+	if err != nil {
+		return 0, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return n, nil
+}
+
 // Busy is the time that all cores together were not idle since the machine started, with the time a hypervisor took away.
 func (t Table) Busy() (time.Duration, error) {
 	text, err := os.ReadFile(filepath.Join(t.root, "stat"))

@@ -96,6 +96,9 @@ func TestTheRunningProcessIsSeen(t *testing.T) {
 	if err != nil || pss < 1<<20 {
 		t.Errorf("PSS = %d, %v; want a megabyte at least", pss, err)
 	}
+	if peak, err := table.PeakResident(os.Getpid()); err != nil || peak < pss/2 {
+		t.Errorf("peak of resident memory = %d, %v; now it is about %d", peak, err, pss)
+	}
 	if busy, err := table.Busy(); err != nil || busy <= 0 {
 		t.Errorf("Busy = %v, %v; want some time", busy, err)
 	}

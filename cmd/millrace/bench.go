@@ -37,6 +37,7 @@ func (a *app) benchCmd() *cobra.Command {
 		},
 	}
 	c.AddCommand(a.benchE2ECmd(), a.benchTransportCmd(), a.benchKernelsCmd())
+	c.AddCommand(a.benchE2ECmd(), a.benchTransportCmd(), a.benchExecutorCmd())
 	return c
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/service"
+	"github.com/millrace/millrace/preprocess/exec"
 	"github.com/millrace/millrace/preprocess/partition"
 	"github.com/millrace/millrace/preprocess/partition/flightdata"
 	"github.com/millrace/millrace/preprocess/worker"
@@ -18,11 +19,11 @@ import (
 
 // workerOptions are the flags of the worker command.
 type workerOptions struct {
-	dispatcher, name, listen, advertise string
-	slots                               int
-	resources                           map[string]int
-	budget                              service.Bytes
-	watchStdin                          bool
+	dispatcher, name, listen, advertise, policy string
+	slots                                       int
+	resources                                   map[string]int
+	budget                                      service.Bytes
+	watchStdin                                  bool
 }
 
 func (a *app) workerCmd() *cobra.Command {
@@ -47,6 +48,7 @@ func (a *app) workerCmd() *cobra.Command {
 	f.IntVar(&o.slots, "cpu-slots", runtime.NumCPU(), "samples decoded at a time, one a core")
 	f.StringToIntVar(&o.resources, "slots", nil, "slots of further resources, such as gpu=1")
 	f.Var(&o.budget, "budget", "bytes of finished partitions that the worker may hold")
+	f.StringVar(&o.policy, "policy", exec.PolicyStreaming.String(), "how stages share the slots: streaming or, for comparison, staged or static")
 	f.BoolVar(&o.watchStdin, "watch-stdin", false, "stop when standard input closes")
 	r.register(c)
 	return c
@@ -54,6 +56,10 @@ func (a *app) workerCmd() *cobra.Command {
 
 func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *workerOptions) error {
 	logger, err := a.logger()
+	if err != nil {
+		return err
+	}
+	policy, err := exec.ParsePolicy(o.policy)
 	if err != nil {
 		return err
 	}
@@ -81,9 +87,9 @@ func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *
 	}
 	slots := map[string]int{"cpu": o.slots}
 	maps.Copy(slots, o.resources)
-	resolver, pool := a.newResolver(), partition.NewPool(int64(o.budget)/4)
+	resolver, pool := a.newResolver(), partition.NewPoolWithin(int64(o.budget))
 	w, err := worker.New(worker.Config{
-		Name: o.name, DataAddress: address, Slots: slots, BudgetBytes: int64(o.budget), Version: version, Scalar: a.scalar(),
+		Name: o.name, DataAddress: address, Slots: slots, BudgetBytes: int64(o.budget), Policy: policy, Version: version, Scalar: a.scalar(),
 	}, worker.Deps{Dispatcher: control, Resolver: resolver, Cache: cache, Pool: pool, Logger: logger})
 	if err != nil {
 		_ = l.Close()

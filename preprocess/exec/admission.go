@@ -243,9 +243,17 @@ func (c *Core) grow(t *task) Reason {
 	return 0
 }
 
+// expectedNow is what t would be expected to make if it were launched now: others may have been measured meanwhile.
+func (c *Core) expectedNow(t *task) int64 {
+	if t.partial {
+		return 0
+	}
+	return c.expect(t.part, t.node)
+}
+
 func (c *Core) mayGrow(t *task, short int64) Reason {
 	switch {
-	case t.produced >= t.expected && t.unread >= c.cfg.MaxUnread:
+	case t.unread >= c.cfg.MaxUnread && t.produced >= max(t.expected, c.expectedNow(t)):
 		return ReasonDownstreamFull
 	case t.node.charged+short > c.limit(t.part, t.node):
 		return ReasonNodeMemory

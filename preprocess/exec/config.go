@@ -62,6 +62,16 @@ func (p Policy) String() string {
 	return "unknown"
 }
 
+// ParsePolicy is the policy of that name. Errors are of kind Invalid.
+func ParsePolicy(name string) (Policy, error) {
+	for p := PolicyStreaming; p <= PolicyStatic; p++ {
+		if p.String() == name {
+			return p, nil
+		}
+	}
+	return 0, errkind.Errorf(errkind.Invalid, "policy %q is unknown; use streaming, staged or static", name)
+}
+
 // Config is what a Core is made from.
 type Config struct {
 	// Stages is the plan, in order: 1 to lineage.MaxDepth stages.

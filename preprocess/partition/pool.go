@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"math"
 	"math/bits"
 	"sync"
 	"unsafe"
@@ -23,7 +24,7 @@ const (
 // more lie outside the Go heap. Buffers that came back are kept for reuse up to a bound, and returned to the system
 // by [Pool.Trim] when they stay idle. A Pool is a memory.Allocator and safe for concurrent use.
 type Pool struct {
-	maxIdle int64
+	maxIdle, maxTotal int64
 
 	mu    sync.Mutex
 	live  map[*byte]block // by first byte
@@ -51,7 +52,13 @@ var _ memory.Allocator = (*Pool)(nil)
 
 // NewPool returns a Pool that keeps at most maxIdle bytes for reuse.
 func NewPool(maxIdle int64) *Pool {
-	return &Pool{maxIdle: maxIdle, live: map[*byte]block{}, idle: map[int][]block{}}
+	return &Pool{maxIdle: maxIdle, maxTotal: math.MaxInt64, live: map[*byte]block{}, idle: map[int][]block{}}
+}
+
+// NewPoolWithin returns a Pool whose idle buffers never take it above total bytes: it keeps what came back while there
+// is room beside the buffers in use, and gives it up for them. So where those stay within a budget, all of its buffers do.
+func NewPoolWithin(total int64) *Pool {
+	return &Pool{maxIdle: total, maxTotal: total, live: map[*byte]block{}, idle: map[int][]block{}}
 }
 
 // Alloc returns n bytes of any content, aligned to 64. They belong to the caller until [Pool.Free].
@@ -60,30 +67,37 @@ func (p *Pool) Alloc(n int) []byte {
 		return []byte{}
 	}
 	size := sizeClass(n)
-	b, ok := p.reuse(size)
-	if !ok {
+	b, found, old := p.reuse(size)
+	for _, o := range old {
+		o.discard()
+	}
+	if !found {
 		b = newBlock(size)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.live[firstByte(b.mem)] = b
-	p.stats.LiveBytes += int64(size)
-	p.stats.LiveBuffers++
 	return b.mem[:n]
 }
 
-func (p *Pool) reuse(size int) (block, bool) {
+// reuse counts a buffer as handed out. It is an idle one, if there is one of the right size; else old are those that
+// have to go before another is made.
+func (p *Pool) reuse(size int) (b block, found bool, old []block) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	list := p.idle[size]
-	if len(list) == 0 {
-		return block{}, false
+	p.stats.LiveBytes += int64(size)
+	p.stats.LiveBuffers++
+	if list := p.idle[size]; len(list) > 0 {
+		b = list[len(list)-1]
+		list[len(list)-1] = block{}
+		p.idle[size] = list[:len(list)-1]
+		p.stats.IdleBytes -= int64(size)
+		return b, true, nil
 	}
-	b := list[len(list)-1]
-	list[len(list)-1] = block{}
-	p.idle[size] = list[:len(list)-1]
-	p.stats.IdleBytes -= int64(size)
-	return b, true
+	if p.stats.IdleBytes > 0 && p.stats.LiveBytes > p.maxTotal-p.stats.IdleBytes {
+		old = p.takeIdle(func(block) bool { return p.stats.LiveBytes > p.maxTotal-p.stats.IdleBytes })
+	}
+	return block{}, false, old
 }
 
 // Allocate is [Pool.Alloc] with the bytes set to zero, as Arrow's builders expect them.
@@ -140,7 +154,7 @@ func (p *Pool) Free(b []byte) {
 	size := len(found.mem)
 	p.stats.LiveBytes -= int64(size)
 	p.stats.LiveBuffers--
-	keep := size >= minPooled && p.stats.IdleBytes+int64(size) <= p.maxIdle
+	keep := size >= minPooled && p.stats.IdleBytes+int64(size) <= min(p.maxIdle, p.maxTotal-p.stats.LiveBytes)
 	if keep {
 		found.turn = p.turn
 		p.idle[size] = append(p.idle[size], found)

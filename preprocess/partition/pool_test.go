@@ -83,6 +83,38 @@ func TestPoolBuffersAreAlignedAndNeverShared(t *testing.T) {
 	})
 }
 
+// Law: a pool within a total has no more than that, in use and idle together, unless what is in use takes more.
+func TestPoolStaysWithinItsTotal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		total := rapid.Int64Range(0, 6<<20).Draw(t, "total")
+		pool := NewPoolWithin(total)
+		var live [][]byte
+		t.Repeat(map[string]func(*rapid.T){
+			"alloc": func(t *rapid.T) {
+				live = append(live, pool.Alloc(rapid.OneOf(rapid.IntRange(1, 9000), rapid.IntRange(1<<19, 2<<20)).Draw(t, "n")))
+			},
+			"free": func(t *rapid.T) {
+				if len(live) > 0 {
+					i := rapid.IntRange(0, len(live)-1).Draw(t, "i")
+					pool.Free(live[i])
+					live = append(live[:i], live[i+1:]...)
+				}
+			},
+			"": func(t *rapid.T) {
+				if s := pool.Stats(); s.IdleBytes > 0 && s.LiveBytes+s.IdleBytes > total || s.IdleBytes < 0 || s.LiveBuffers != int64(len(live)) {
+					t.Fatalf("%d bytes in %d buffers are in use and %d idle; the total is %d", s.LiveBytes, s.LiveBuffers, s.IdleBytes, total)
+				}
+			},
+		})
+		for _, b := range live {
+			pool.Free(b)
+		}
+		if err := pool.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestPoolGivesIdleBuffersBack(t *testing.T) {
 	pool := NewPool(64 << 20)
 	first := pool.Alloc(2 << 20)

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/loader/dataset"
 	"github.com/millrace/millrace/loader/store"
+	"github.com/millrace/millrace/preprocess/exec"
 	"github.com/millrace/millrace/preprocess/partition"
 )
 
@@ -29,6 +30,8 @@ type Config struct {
 	Slots map[string]int
 	// BudgetBytes is what its partitions may take.
 	BudgetBytes int64
+	// Policy is how the stages of a plan share slots and bytes; 0 is streaming, others are for comparison.
+	Policy exec.Policy
 	// Fingerprint names the versions of operators and codecs, with the hash of their self-test.
 	Fingerprint string
 	// Version is that of the program.

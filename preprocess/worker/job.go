@@ -69,7 +69,7 @@ func (w *Worker) newJob(ctx context.Context, spec *jobSpec) (*job, error) {
 	}
 	var err error
 	j.runner, err = run.New(ctx, run.Config{
-		Core: exec.Config{Stages: stageSpecs(spec.plan, spec.layout.PartitionSamples)}, Slots: w.cfg.Slots, BudgetBytes: w.cfg.BudgetBytes,
+		Core: exec.Config{Policy: w.cfg.Policy, Stages: stageSpecs(spec.plan, spec.layout.PartitionSamples)}, Slots: w.cfg.Slots, BudgetBytes: w.cfg.BudgetBytes,
 		Share: j.share, Stages: j, Reports: j, Logger: w.deps.Logger.With("job", j.name),
 		TaskSeconds: func(stage int, d time.Duration) { w.metrics.task(spec.plan.Stages[stage].Name, d) },
 	})

@@ -91,7 +91,7 @@ func New(cfg Config) (*Local, error) {
 }
 
 func (l *Local) newWorker(name string) (*worker.Worker, error) {
-	pool := partition.NewPool(l.cfg.WorkerBytes / 4)
+	pool := partition.NewPoolWithin(l.cfg.WorkerBytes)
 	w, err := worker.New(worker.Config{
 		Name: name, DataAddress: "local:" + name, Slots: l.cfg.Slots, BudgetBytes: l.cfg.WorkerBytes, Version: l.cfg.Dispatch.Version,
 		Scalar: l.cfg.Scalar,

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/bench/executor"
+	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/preprocess/exec"
+)
+
+func (a *app) benchExecutorCmd() *cobra.Command {
+	var name, policy string
+	var frames []int64
+	o := executor.Options{Log: a.err}
+	c := &cobra.Command{
+		Use:   "executor",
+		Short: "Run plans of virtual operators in little memory, beside the least time that their slots allow",
+		Long: "Run plans whose stages sleep or spin, in real worker processes that are killed when they pass their memory, beside the\n" +
+			"least time in which their slots could do the work. One JSON line each run. Without --scenario all are run.",
+		Args: usage(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if policy != "" {
+				if _, err := exec.ParsePolicy(policy); err != nil {
+					return usageError{err}
+				}
+			}
+			todo := executor.Scenarios()
+			if name != "" {
+				s, err := executor.Find(name)
+				if err != nil {
+					return usageError{err}
+				}
+				todo = []executor.Scenario{s}
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("finding this program to start the roles: %w", err)
+			}
+			o.Program = self
+			for _, s := range todo {
+				for _, v := range executor.Variants(s, policy, frames) {
+					r, err := executor.Run(c.Context(), s, v, o)
+					if errkind.Of(err) == errkind.Invalid {
+						return usageError{err}
+					}
+					if err != nil {
+						return err
+					}
+					if err := json.NewEncoder(a.out).Encode(r); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&name, "scenario", "", "M1 to M8")
+	c.Flags().StringVar(&policy, "policy", "", "streaming, staged or static (default: those of the scenario)")
+	c.Flags().Int64SliceVar(&frames, "frames", nil, "budgets of a worker, in frames (default: those of the scenario)")
+	c.Flags().Float64Var(&o.Scale, "scale", 0.1, "scale of time; at 1 stages take the seconds of the paper")
+	return c
+}
