@@ -93,3 +93,28 @@ func TestRunsThatMakeNoSense(t *testing.T) {
 		t.Error("a program that is not there: no error")
 	}
 }
+
+// Workers that do at once what they are told never run out of work, and no more is live than was said.
+func TestDispatchKeepsEveryWorkerBusy(t *testing.T) {
+	const workers = 3
+	d, err := newDispatch(workers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10_000 {
+		if err := d.event(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	snapshot := d.core.Snapshot()
+	tasks := 0
+	for _, n := range snapshot.Nodes {
+		tasks += n.Tasks
+	}
+	if snapshot.Sources != livePartitions || tasks != workers*grants || len(snapshot.Nodes) != workers {
+		t.Errorf("%d source partitions are live and %d tasks run on %d workers", snapshot.Sources, tasks, len(snapshot.Nodes))
+	}
+	if _, err := Dispatch(t.Context(), 0); errkind.Of(err) != errkind.Invalid {
+		t.Errorf("no workers: %v", err)
+	}
+}

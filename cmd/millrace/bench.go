@@ -36,8 +36,7 @@ func (a *app) benchCmd() *cobra.Command {
 			return nil
 		},
 	}
-	c.AddCommand(a.benchE2ECmd(), a.benchTransportCmd(), a.benchKernelsCmd())
-	c.AddCommand(a.benchE2ECmd(), a.benchTransportCmd(), a.benchExecutorCmd())
+	c.AddCommand(a.benchE2ECmd(), a.benchTransportCmd(), a.benchKernelsCmd(), a.benchExecutorCmd())
 	return c
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -15,6 +16,7 @@ import (
 func (a *app) benchExecutorCmd() *cobra.Command {
 	var name, policy string
 	var frames []int64
+	var workers []int
 	o := executor.Options{Log: a.err}
 	c := &cobra.Command{
 		Use:   "executor",
@@ -27,6 +29,9 @@ func (a *app) benchExecutorCmd() *cobra.Command {
 				if _, err := exec.ParsePolicy(policy); err != nil {
 					return usageError{err}
 				}
+			}
+			if name == executor.NameDispatch {
+				return a.benchDispatch(c.Context(), workers)
 			}
 			todo := executor.Scenarios()
 			if name != "" {
@@ -58,9 +63,26 @@ func (a *app) benchExecutorCmd() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVar(&name, "scenario", "", "M1 to M8")
+	c.Flags().StringVar(&name, "scenario", "", "M1 to M8, or dispatch")
 	c.Flags().StringVar(&policy, "policy", "", "streaming, staged or static (default: those of the scenario)")
 	c.Flags().Int64SliceVar(&frames, "frames", nil, "budgets of a worker, in frames (default: those of the scenario)")
 	c.Flags().Float64Var(&o.Scale, "scale", 0.1, "scale of time; at 1 stages take the seconds of the paper")
+	c.Flags().IntSliceVar(&workers, "workers", []int{10, 100, 1000}, "virtual workers of the scenario dispatch")
 	return c
+}
+
+func (a *app) benchDispatch(ctx context.Context, workers []int) error {
+	for _, n := range workers {
+		r, err := executor.Dispatch(ctx, n)
+		if errkind.Of(err) == errkind.Invalid {
+			return usageError{err}
+		}
+		if err != nil {
+			return err
+		}
+		if err := json.NewEncoder(a.out).Encode(r); err != nil {
+			return err
+		}
+	}
+	return nil
 }

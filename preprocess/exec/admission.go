@@ -152,7 +152,8 @@ func (c *Core) pace(n *node) (period time.Duration, width int) {
 		if first > 0 && most > 0 {
 			slots := c.slotsOf(0, r)
 			share := int(math.Ceil(first / all * float64(total) / float64(slots)))
-			width = min(width, share, (total-most)/slots)
+			// One more than the share, so that a slot that comes free a little early or late leaves no gap.
+			width = min(width, share+1, (total-most)/slots)
 		}
 	}
 	return time.Duration(longest * float64(time.Second)), width
