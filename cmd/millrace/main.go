@@ -12,8 +12,10 @@ import (
 var version = "unknown" //nolint:gochecknoglobals // The linker can set nothing else.
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}, os.LookupEnv)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT)
+	terminate := make(chan os.Signal, 1)
+	signal.Notify(terminate, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, terminate: terminate}, os.LookupEnv)
 	stop()
 	os.Exit(code)
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -23,6 +25,8 @@ const (
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
+	// terminate tells when the process is asked to end in its own time.
+	terminate <-chan os.Signal
 }
 
 // app is what every command shares.
@@ -34,11 +38,16 @@ type app struct {
 	cacheDir string
 	stores   storeFlags
 	quiet    bool // logs of parts would only repeat the command's own error
+	// leave is what the first request to end does instead of ending at once.
+	leave atomic.Pointer[func()]
 }
 
 // run executes a command line and says with which code to exit.
 func run(ctx context.Context, args []string, s streams, lookup func(string) (string, bool)) int {
 	a := &app{streams: s, lookup: lookup}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go a.terminated(ctx, cancel)
 	root := a.root() //nolint:contextcheck // Commands get their context from cobra.
 	root.SetArgs(args)
 	root.SetIn(s.in)
@@ -54,6 +63,23 @@ func run(ctx context.Context, args []string, s streams, lookup func(string) (str
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// terminated ends the command when it is asked to, unless it knows a better way to leave: then at the second time.
+func (a *app) terminated(ctx context.Context, end func()) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.terminate:
+		}
+		leave := a.leave.Swap(nil)
+		if leave == nil {
+			end()
+			return
+		}
+		(*leave)()
+	}
 }
 
 func (a *app) root() *cobra.Command {

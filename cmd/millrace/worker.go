@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -23,6 +24,7 @@ type workerOptions struct {
 	slots                                       int
 	resources                                   map[string]int
 	budget                                      service.Bytes
+	drainTimeout                                time.Duration
 	watchStdin                                  bool
 }
 
@@ -49,6 +51,7 @@ func (a *app) workerCmd() *cobra.Command {
 	f.StringToIntVar(&o.resources, "slots", nil, "slots of further resources, such as gpu=1")
 	f.Var(&o.budget, "budget", "bytes of finished partitions that the worker may hold")
 	f.StringVar(&o.policy, "policy", exec.PolicyStreaming.String(), "how stages share the slots: streaming or, for comparison, staged or static")
+	f.DurationVar(&o.drainTimeout, "drain-timeout", 25*time.Second, "after SIGTERM, time to finish and hand over what the worker has; 0: stop at once")
 	f.BoolVar(&o.watchStdin, "watch-stdin", false, "stop when standard input closes")
 	r.register(c)
 	return c
@@ -103,6 +106,7 @@ func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *
 	g.Go(func(ctx context.Context) error { defer close(served); return service.ServeGRPC(ctx, server, l) })
 	g.Go(func(ctx context.Context) error {
 		err := w.Run(ctx)
+		logger.Info("worker has ended", "worker", o.name, "samples", w.Samples(), "drained", w.Drained())
 		g.Stop()
 		<-served // readers hold buffers of the pool
 		_ = control.Close()
@@ -114,6 +118,14 @@ func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *
 	})
 	if o.watchStdin {
 		watchInput(g, a.in)
+	}
+	if o.drainTimeout > 0 {
+		leave := func() {
+			w.Stop()
+			limit := time.AfterFunc(o.drainTimeout, g.Stop)
+			g.Go(func(ctx context.Context) error { <-ctx.Done(); limit.Stop(); return nil })
+		}
+		a.leave.Store(&leave)
 	}
 	return a.ready(m, map[string]any{"role": "worker", "name": o.name, "address": address})
 }

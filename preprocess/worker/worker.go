@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/sleep"
@@ -27,6 +28,7 @@ type Worker struct {
 	metrics *metrics
 
 	made     atomic.Int64 // samples
+	drained  atomic.Bool
 	stopOnce sync.Once
 	stopping chan struct{} // closed by Stop
 	ending   sync.WaitGroup
@@ -83,8 +85,14 @@ func (w *Worker) job(name string) *job {
 	return w.jobs[name]
 }
 
+// Samples is how many samples the first stage has processed.
+func (w *Worker) Samples() int64 { return w.made.Load() }
+
+// Drained reports whether the dispatcher has let the worker go after Stop.
+func (w *Worker) Drained() bool { return w.drained.Load() }
+
 // Stop asks the dispatcher to let the worker go: it gets no new work, and Run returns when nothing of it is needed any
-// more. Stop returns at once and may be called more than once.
+// more, or when there is no dispatcher to ask. Stop returns at once and may be called more than once.
 func (w *Worker) Stop() { w.stopOnce.Do(func() { close(w.stopping) }) }
 
 // errDrained ends Run after Stop.
@@ -102,7 +110,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	for {
 		admitted, err := w.session(ctx)
 		switch {
-		case errors.Is(err, errDrained) || ctx.Err() != nil:
+		case errors.Is(err, errDrained):
+			w.drained.Store(true)
+			return nil
+		case ctx.Err() != nil:
 			return nil
 		case errkind.Of(err) == errkind.Invalid || errkind.Of(err) == errkind.Conflict:
 			return fmt.Errorf("worker %s is refused by the dispatcher: %w", w.cfg.Name, err)
@@ -111,10 +122,24 @@ func (w *Worker) Run(ctx context.Context) error {
 			backoff = firstBackoff
 		}
 		w.deps.Logger.Warn("connection to the dispatcher is lost", "worker", w.cfg.Name, "error", err, "next_try", backoff)
-		if sleep.For(ctx, backoff) != nil {
+		if !w.pause(ctx, backoff) {
 			return nil
 		}
 		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// pause waits before the next try; it is false if the worker is to end meanwhile.
+func (w *Worker) pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-w.stopping:
+		return false
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }
 
