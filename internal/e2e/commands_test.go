@@ -203,3 +203,27 @@ func TestTopLooksAgain(t *testing.T) {
 		}
 	}
 }
+
+func TestPreviewDrawsSamplesAndWhatIsBad(t *testing.T) {
+	p, recipe := imageSet(t, 2, 8)
+	p.must("preview", recipe, "--samples", "4", "--seed", "5")
+	first := readFile(t, p.path("recipe.png"))
+	matches(t, p.must("preview", recipe, "--samples", "4", "--seed", "5", "--out", "again.png"), `^4 samples, 0 bad · again.png\n$`)
+	if again := readFile(t, p.path("again.png")); again != first || !strings.HasPrefix(again, "\x89PNG") {
+		t.Errorf("sheets of %d and %d bytes differ", len(first), len(again))
+	}
+	_, shown := p.onTerminal("preview", recipe, "--samples", "1")
+	matches(t, shown, `recipe.png`) // not kitty
+
+	bad := p.write("bad.yaml", strings.Replace(readFile(t, recipe), "decode_image: {field: image}", "decode_image: {field: image}\n  - random_crop: {field: image, size: 1000}", 1))
+	matches(t, p.must("preview", bad, "--samples", "3"), `^3 samples, 3 bad · bad.png\n(bad: sample .*\.tar!.*: random_crop: image of .* is smaller than the crop.*\n){3}$`)
+	got := decode(t, p.must("preview", "--json", recipe, "--samples", "2"))
+	if samples, _ := got["samples"].([]any); len(samples) != 2 {
+		t.Errorf("the answer is %v", got)
+	}
+	for _, wrong := range [][]string{{"preview", recipe, "--samples", "0"}, {"preview", recipe, "--shuffle", "well"}, {"preview"}} {
+		if a := p.millrace(wrong...); a.code != 2 {
+			t.Errorf("%v: exit code %d: %s", wrong, a.code, a.errors)
+		}
+	}
+}

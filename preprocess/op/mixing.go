@@ -3,6 +3,7 @@ package op
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"math"
 
 	"github.com/millrace/millrace/internal/errkind"
@@ -120,6 +121,9 @@ func (o *mixing) Apply(ctx context.Context, env *Env, in *Batch, emit func(*Batc
 		}
 		s := rng.Key{Seed: env.Seed, Epoch: env.Epoch, Sample: in.Samples[i], Op: uint32(o.at)}.Source() //nolint:gosec // Build checks that the index is small and not negative.
 		other, keep, box := o.partner(&s, in.NumRows, t)
+		if env.Drawn != nil {
+			env.Drawn(i, o.info.Name, fmt.Sprintf(`{"other":%q,"kept":%v}`, in.label(other), keep))
+		}
 		if o.cut {
 			copy(out.TensorRow(i), src.TensorRow(i))
 			t.paste(out.TensorRow(i), src.TensorRow(other), box)
