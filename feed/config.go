@@ -2,12 +2,12 @@ package feed
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 
 	"github.com/millrace/millrace/feed/fetch"
 	"github.com/millrace/millrace/internal/errkind"
@@ -35,9 +35,9 @@ type Config struct {
 	Streams int
 	// Local has the fetchers of workers in the same process by their address, such as "local:w0".
 	Local map[string]partition.Fetcher
-	// Dial connects to workers; nil: over the network. WorkerCredentials encrypt that; nil: plain text.
-	Dial              func(ctx context.Context, address string) (net.Conn, error)
-	WorkerCredentials credentials.TransportCredentials
+	// Dial connects to workers; nil: over the network. WorkerTLS encrypts that; nil: plain text.
+	Dial      func(ctx context.Context, address string) (net.Conn, error)
+	WorkerTLS *tls.Config
 	// ServerOptions are added to those of the server for trainers.
 	ServerOptions []grpc.ServerOption
 	// Services, if set, adds more services to the server for trainers, such as those of a dispatcher in the same process.

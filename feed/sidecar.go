@@ -57,7 +57,7 @@ func New(cfg Config) (*Sidecar, error) {
 	var err error
 	s.queue, err = fetch.NewQueue(fetch.Config{
 		Streams: cfg.Streams, BudgetBytes: cfg.payload(), Pool: s.pool, Local: cfg.Local, Dial: cfg.Dial,
-		Credentials: cfg.WorkerCredentials, OnDone: s.metrics.fetched, Logger: cfg.Logger,
+		TLS: cfg.WorkerTLS, OnDone: s.metrics.fetched, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func (s Side) serveOurs(ctx context.Context, _ *counters) (string, func() error,
 	if err != nil {
 		return "", nil, err
 	}
-	creds, err := s.serverTLS()
+	config, err := s.serverTLS()
 	if err != nil {
 		return "", nil, err
 	}
@@ -41,8 +41,12 @@ func (s Side) serveOurs(ctx context.Context, _ *counters) (string, func() error,
 	store := partition.NewStore("worker", partition.Hooks{})
 	store.Put(job, 0, partition.New(lineage.SourceID(0, 0), 0, rec))
 	rec.Release()
-	server := grpc.NewServer(append(append(service.ServerOptions(), flightdata.ServerOptions()...), creds...)...)
-	partition.NewServer(store).Register(server)
+	server := grpc.NewServer(append(append(service.ServerOptions(), flightdata.ServerOptions()...), encrypted(config)...)...)
+	data := partition.NewServer(store)
+	data.Register(server)
+	if !s.Flight {
+		l = service.Divert(l, partition.ChannelByte, func(c net.Conn) { data.HandleChannel(ctx, c, config) })
+	}
 	return address, serving(ctx, server, l), nil
 }
 
@@ -70,12 +74,12 @@ func (s Side) listen(ctx context.Context) (net.Listener, string, error) {
 
 // readOurs reads the batch again and again as a sidecar does, over one stream.
 func (s Side) readOurs(ctx context.Context, c *counters) (string, func() error, error) {
-	creds, err := s.clientTLS()
+	config, err := s.clientTLS()
 	if err != nil {
 		return "", nil, err
 	}
 	pool := partition.NewPool(idleBytes)
-	queue, err := fetch.NewQueue(fetch.Config{Streams: 1, BudgetBytes: 1 << 40, Pool: pool, Credentials: creds})
+	queue, err := fetch.NewQueue(fetch.Config{Streams: 1, BudgetBytes: 1 << 40, Pool: pool, TLS: config})
 	if err != nil {
 		return "", nil, err
 	}

@@ -39,6 +39,8 @@ type Side struct {
 	Rows int
 	// TLS encrypts the connection, with a certificate in Dir.
 	TLS bool
+	// Flight keeps to Flight on our side, where workers and sidecars have a channel without HTTP/2.
+	Flight bool
 }
 
 // sideReady is the first line of a process.

@@ -10,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 )
 
@@ -36,22 +37,23 @@ func (s Side) serveStock(ctx context.Context, _ *counters) (string, func() error
 	if err != nil {
 		return "", nil, err
 	}
-	creds, err := s.serverTLS()
+	config, err := s.serverTLS()
 	if err != nil {
 		return "", nil, err
 	}
-	server := grpc.NewServer(creds...)
+	server := grpc.NewServer(encrypted(config)...)
 	flight.RegisterFlightServiceServer(server, &stockServer{rec: newBatch(memory.DefaultAllocator, s.Rows)})
 	return address, serving(ctx, server, l), nil
 }
 
 func (s Side) readStock(ctx context.Context, c *counters) (string, func() error, error) {
-	creds, err := s.clientTLS()
+	config, err := s.clientTLS()
 	if err != nil {
 		return "", nil, err
 	}
-	if creds == nil {
-		creds = insecure.NewCredentials()
+	creds := insecure.NewCredentials()
+	if config != nil {
+		creds = credentials.NewTLS(config)
 	}
 	target := "passthrough:///" + s.Address
 	if s.Network == "unix" {

@@ -21,10 +21,21 @@ import (
 // certificateFile is where a server leaves the certificate that it made for itself.
 const certificateFile = "server.pem"
 
-// serverTLS encrypts a server's connections with a certificate made now, if that is asked for.
-func (s Side) serverTLS() ([]grpc.ServerOption, error) {
-	if !s.TLS {
-		return nil, nil
+// encrypted are the options of a server with config, which may be nil.
+func encrypted(config *tls.Config) []grpc.ServerOption {
+	if config == nil {
+		return nil
+	}
+	return []grpc.ServerOption{grpc.Creds(credentials.NewTLS(config))}
+}
+
+// encrypts says whether connections are encrypted: those of Unix sockets never are.
+func (s Side) encrypts() bool { return s.TLS && s.Network != "unix" }
+
+// serverTLS is for a server with a certificate made now; nil without TLS.
+func (s Side) serverTLS() (*tls.Config, error) {
+	if !s.encrypts() {
+		return nil, nil //nolint:nilnil // Plain text needs no configuration.
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -42,14 +53,13 @@ func (s Side) serverTLS() ([]grpc.ServerOption, error) {
 	if err := os.WriteFile(filepath.Join(s.Dir, certificateFile), text, 0o600); err != nil {
 		return nil, fmt.Errorf("writing a certificate: %w", err)
 	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
-	return []grpc.ServerOption{grpc.Creds(credentials.NewTLS(cfg))}, nil
+	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, nil
 }
 
 // clientTLS trusts the server's certificate; nil without TLS.
-func (s Side) clientTLS() (credentials.TransportCredentials, error) {
-	if !s.TLS {
-		return nil, nil //nolint:nilnil // Plain text needs no credentials.
+func (s Side) clientTLS() (*tls.Config, error) {
+	if !s.encrypts() {
+		return nil, nil //nolint:nilnil // Plain text needs no configuration.
 	}
 	text, err := os.ReadFile(filepath.Join(s.Dir, certificateFile))
 	if err != nil {
@@ -57,5 +67,5 @@ func (s Side) clientTLS() (credentials.TransportCredentials, error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(text)
-	return credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, ServerName: "localhost"}), nil
+	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, ServerName: "localhost"}, nil
 }

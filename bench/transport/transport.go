@@ -73,6 +73,8 @@ type Options struct {
 	Window, WarmUp time.Duration
 	// TLS encrypts the connection, on both sides.
 	TLS bool
+	// Flight keeps to Flight on our side.
+	Flight bool
 	// Log hears how it goes.
 	Log io.Writer
 }

@@ -28,6 +28,9 @@ func turn(ctx context.Context, s Scenario, kind string, o Options) (sum used, er
 	if o.TLS {
 		args = append(args, "--tls")
 	}
+	if o.Flight {
+		args = append(args, "--flight")
+	}
 	server, err := start(ctx, o, append(args, "--role", RoleServer)...)
 	if err != nil {
 		return used{}, err

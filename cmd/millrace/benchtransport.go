@@ -54,7 +54,8 @@ func (a *app) benchTransportCmd() *cobra.Command {
 	c.Flags().StringVar(&name, "scenario", "", "tcp_38mb, uds_38mb or tcp_1mb")
 	c.Flags().IntVar(&o.Rounds, "rounds", 3, "turns of each side")
 	c.Flags().Float64Var(&seconds, "seconds", 4, "length of a measured window")
-	c.Flags().BoolVar(&o.TLS, "tls", false, "encrypt the connections of both sides")
+	c.Flags().BoolVar(&o.TLS, "tls", false, "encrypt the connections of both sides, but for Unix sockets")
+	c.Flags().BoolVar(&o.Flight, "flight", false, "keep to Flight on our side too, without the channel of workers")
 	c.AddCommand(a.benchTransportSideCmd())
 	return c
 }
@@ -73,5 +74,6 @@ func (a *app) benchTransportSideCmd() *cobra.Command {
 	f.StringVar(&s.Address, "address", "", "address of the server")
 	f.IntVar(&s.Rows, "rows", 0, "rows of a batch")
 	f.BoolVar(&s.TLS, "tls", false, "encrypt")
+	f.BoolVar(&s.Flight, "flight", false, "no channel")
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"runtime"
 	"time"
 
@@ -99,9 +100,11 @@ func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *
 		return err
 	}
 	server := grpc.NewServer(append(service.ServerOptions(), flightdata.ServerOptions()...)...)
-	partition.NewServer(w.Store()).Register(server)
+	data := partition.NewServer(w.Store())
+	data.Register(server)
 	service.RegisterHealth(server)
 	m.add(w.Collectors()...)
+	l = service.Divert(l, partition.ChannelByte, func(c net.Conn) { data.HandleChannel(ctx, c, nil) })
 	served := make(chan struct{})
 	g.Go(func(ctx context.Context) error { defer close(served); return service.ServeGRPC(ctx, server, l) })
 	g.Go(func(ctx context.Context) error {

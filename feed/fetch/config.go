@@ -2,12 +2,10 @@ package fetch
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"time"
-
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/preprocess/partition"
@@ -31,8 +29,8 @@ type Config struct {
 	Local map[string]partition.Fetcher
 	// Dial connects to workers; nil: over the network.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// Credentials of connections to workers; nil: plain text.
-	Credentials credentials.TransportCredentials
+	// TLS encrypts connections to workers, but for Unix sockets; nil: plain text.
+	TLS *tls.Config
 	// IdleTimeout closes connections that were not used for that long; 0: one minute.
 	IdleTimeout time.Duration
 	// SilenceTimeout gives an attempt up in which nothing comes for that long; 0: 30 seconds.
@@ -63,9 +61,6 @@ func (c *Config) Validate() error {
 	}
 	if c.SilenceTimeout == 0 {
 		c.SilenceTimeout = 30 * time.Second
-	}
-	if c.Credentials == nil {
-		c.Credentials = insecure.NewCredentials()
 	}
 	if c.OnDone == nil {
 		c.OnDone = func(string, int64, time.Duration, error) {}

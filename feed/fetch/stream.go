@@ -23,9 +23,9 @@ var errSilent = errkind.Errorf(errkind.Unavailable, "nothing has come for too lo
 
 // remote fetches from the data service of one worker.
 type remote struct {
-	conn    *grpc.ClientConn
-	pool    *partition.Pool
-	silence time.Duration // after which an attempt is given up
+	conns   *conns
+	address string
+	to      *conn
 }
 
 var _ partition.Fetcher = remote{}
@@ -38,12 +38,13 @@ func (r remote) Fetch(ctx context.Context, ticket partition.Ticket, fn func(i in
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watchdog := time.AfterFunc(r.silence, func() { cancel(errSilent) })
+	silence := r.conns.cfg.SilenceTimeout
+	watchdog := time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer watchdog.Stop()
 
 	came := 0
-	err = r.read(ctx, body, func(i int, rec arrow.RecordBatch) error {
-		watchdog.Reset(r.silence)
+	err = r.conns.read(ctx, r.address, r.to, body, func(i int, rec arrow.RecordBatch) error {
+		watchdog.Reset(silence)
 		came++
 		if i >= len(ticket.Slices) || rec.NumRows() != ticket.Slices[i].Rows {
 			return errkind.Errorf(errkind.Internal, "a worker sent %d rows as slice %d, which were not asked for", rec.NumRows(), i)
@@ -51,7 +52,7 @@ func (r remote) Fetch(ctx context.Context, ticket partition.Ticket, fn func(i in
 		return fn(i, rec)
 	})
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errSilent) {
-		return fmt.Errorf("%w (%s)", errSilent, r.silence)
+		return fmt.Errorf("%w (%s)", errSilent, silence)
 	}
 	if err == nil && came < len(ticket.Slices) {
 		return errkind.Errorf(errkind.BadData, "the stream ended after %d of %d slices", came, len(ticket.Slices))
@@ -59,12 +60,13 @@ func (r remote) Fetch(ctx context.Context, ticket partition.Ticket, fn func(i in
 	return err
 }
 
-func (r remote) read(ctx context.Context, ticket []byte, fn func(i int, rec arrow.RecordBatch) error) error {
-	stream, err := flight.NewFlightServiceClient(r.conn).DoGet(ctx, &flight.Ticket{Ticket: ticket}, flightdata.CallOption())
+// readFlight reads a ticket by Flight.
+func readFlight(ctx context.Context, conn *grpc.ClientConn, ticket []byte, pool *partition.Pool, fn func(i int, rec arrow.RecordBatch) error) error {
+	stream, err := flight.NewFlightServiceClient(conn).DoGet(ctx, &flight.Ticket{Ticket: ticket}, flightdata.CallOption())
 	if err != nil {
 		return grpcerr.FromStatus(err)
 	}
-	return readStream(stream, r.pool, fn)
+	return readStream(stream, pool, fn)
 }
 
 // receiver is the receiving end of a stream.
