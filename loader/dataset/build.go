@@ -39,8 +39,8 @@ type BuildOptions struct {
 // Build makes the manifest of source from nothing: every shard is scanned. Manifest and indexes are
 // kept in cache, which may be nil.
 //
-// An entry of source is a tar shard, a brace pattern of tar shards (see store.Expand), a directory of
-// tar shards, or an image folder, which stands alone. Missing shards are a [*MissingError].
+// An entry of source is a shard, a brace pattern of shards (see store.Expand), a directory of shards, or an
+// image folder, which stands alone. All shards have one format, which their names tell. Missing shards are a [*MissingError].
 func Build(ctx context.Context, r *store.Resolver, source []string, cache *Cache, o BuildOptions) (*Manifest, error) {
 	return build(ctx, r, source, cache, o, false)
 }
@@ -103,14 +103,14 @@ func (b *building) run(ctx context.Context) (*Manifest, error) {
 
 // locate finds the shards of the source, or the manifest of an image folder.
 func (b *building) locate(ctx context.Context) (shards []listed, missing []string, folder *Manifest, err error) {
-	var named []string // tar shards by name, not yet looked up
+	var named []string // shards by name, not yet looked up
 	flush := func() error {
 		found, gone, err := lookup(ctx, b.r, named, b.opts.Concurrency)
 		shards, missing, named = append(shards, found...), append(missing, gone...), nil
 		return err
 	}
 	for _, uri := range b.source {
-		if compressionOf(uri) != notTar {
+		if compressionOf(uri) != notShard {
 			named = append(named, uri)
 			continue
 		}
@@ -121,13 +121,13 @@ func (b *building) locate(ctx context.Context) (shards []listed, missing []strin
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		if len(d.tars) == 0 {
+		if len(d.shards) == 0 {
 			if len(b.source) > 1 {
 				return nil, nil, nil, errkind.Errorf(errkind.Invalid, "%s is an image folder; a folder can't be joined with other entries in one source, make it a mixture", uri)
 			}
 			return nil, nil, d.folder(), nil
 		}
-		shards = append(shards, d.tars...)
+		shards = append(shards, d.shards...)
 	}
 	if err := flush(); err != nil {
 		return nil, nil, nil, err
@@ -152,9 +152,13 @@ func (b *building) checkShards(shards []listed, missing []string) error {
 	return nil
 }
 
-// index makes the manifest of tar shards, scanning those that are not remembered.
+// index makes the manifest of shards, scanning those that are not remembered.
 func (b *building) index(ctx context.Context, shards []listed) (*Manifest, error) {
-	m := &Manifest{Format: FormatWebDataset, Shards: make([]Shard, len(shards))}
+	name, err := commonFormat(shards)
+	if err != nil {
+		return nil, err
+	}
+	m := &Manifest{Format: name, Shards: make([]Shard, len(shards))}
 	prior := b.prior()
 	damage := make([][]error, len(shards))
 	skipped := make([]int64, len(shards))
@@ -194,14 +198,26 @@ func (b *building) index(ctx context.Context, shards []listed) (*Manifest, error
 	return m, noSamples(m, skipped)
 }
 
+// commonFormat is the format of all shards. A source has one: its samples must have the same fields.
+func commonFormat(shards []listed) (string, error) {
+	first := typeOf(shards[0].uri)
+	for _, s := range shards {
+		if t := typeOf(s.uri); t.name() != first.name() {
+			return "", errkind.Errorf(errkind.Invalid, "the source names shards of two formats, %s (%s) and %s (%s); make it a mixture of two sources",
+				shards[0].uri, first.name(), s.uri, t.name())
+		}
+	}
+	return first.name(), nil
+}
+
 // scan is the index of one shard, remembered or made.
 func (b *building) scan(ctx context.Context, s listed) (*scanned, error) {
 	if b.reuse {
 		if x := b.cache.whole(s.uri, s.pin); x != nil {
-			return &scanned{raw: x.Bytes(), samples: int64(x.NumSamples()), data: x.DataBytes()}, nil
+			return &scanned{raw: x.raw, samples: x.NumSamples(), data: x.data}, nil
 		}
 	}
-	out, err := scanTar(ctx, b.r, s, b.opts.TolerateDamaged)
+	out, err := scanShard(ctx, b.r, s, b.opts.TolerateDamaged)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +232,7 @@ func (b *building) prior() map[string]Shard {
 		return out
 	}
 	m := b.cache.manifest(b.source)
-	if m == nil || m.Format != FormatWebDataset {
+	if m == nil || m.Format == FormatFolder {
 		return out
 	}
 	for _, s := range m.Shards {
@@ -237,6 +253,9 @@ func noSamples(m *Manifest, skipped []int64) error {
 	var members int64
 	for _, n := range skipped {
 		members += n
+	}
+	if m.Format != FormatWebDataset {
+		return errkind.Errorf(errkind.Invalid, "%s: no samples: the %d shards have no rows", m.Shards[0].URI, len(m.Shards))
 	}
 	if members > 0 {
 		return errkind.Errorf(errkind.Invalid, "%s: no samples in %d shards: of %d files none is named key.extension", m.Shards[0].URI, len(m.Shards), members)

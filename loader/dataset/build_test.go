@@ -184,11 +184,11 @@ func TestErrorsSayWhatWasSeen(t *testing.T) {
 		want   string
 	}{
 		{nil, errkind.Invalid, "the source is empty"},
-		{[]string{dir + "/other"}, errkind.Invalid, "holds neither tar shards nor images; seen 2 other files, such as a.csv"},
-		{[]string{dir + "/both"}, errkind.Invalid, "holds both tar shards and images"},
+		{[]string{dir + "/other"}, errkind.Invalid, "holds neither shards nor images; seen 2 other files, such as a.csv"},
+		{[]string{dir + "/both"}, errkind.Invalid, "holds both shards and images"},
 		{[]string{dir + "/mixed"}, errkind.Invalid, "both by itself and in sub-directories such as cat"},
-		{[]string{dir + "/file.zip"}, errkind.Invalid, "is a file of 1 bytes, but no tar shard"},
-		{[]string{dir + "/nested"}, errkind.Invalid, "holds no tar shards itself, but its sub-directories do (train)"},
+		{[]string{dir + "/file.zip"}, errkind.Invalid, "is a file of 1 bytes, but no shard"},
+		{[]string{dir + "/nested"}, errkind.Invalid, "holds no shards itself, but its sub-directories do (train)"},
 		{[]string{dir + "/void"}, errkind.NotFound, "nothing is there"},
 		{[]string{dir + "/absent"}, errkind.NotFound, "nothing is there"},
 		{[]string{dir + "/absent.tar"}, errkind.NotFound, "absent.tar: no such file or object"},

@@ -73,32 +73,32 @@ func (c *Cache) putManifest(source []string, m *Manifest) error {
 }
 
 // whole is the index of an undamaged shard of that pin, or nil.
-func (c *Cache) whole(uri, pin string) *index.Index {
+func (c *Cache) whole(uri, pin string) *shardIndex {
 	if c == nil || pin == "" {
 		return nil
 	}
-	return readIndex(c.indexPath(uri, pin))
+	return readIndex(uri, c.indexPath(uri, pin))
 }
 
 // index is the index of that hash of a shard, or nil.
-func (c *Cache) index(uri, pin string, hash [16]byte) *index.Index {
+func (c *Cache) index(uri, pin string, hash [16]byte) *shardIndex {
 	if c == nil {
 		return nil
 	}
 	for _, path := range []string{c.indexPath(uri, pin), c.indexPath(uri, pin, string(hash[:]))} {
-		if x := readIndex(path); x != nil && index.Hash(x.Bytes()) == hash {
+		if x := readIndex(uri, path); x != nil && index.Hash(x.raw) == hash {
 			return x
 		}
 	}
 	return nil
 }
 
-func readIndex(path string) *index.Index {
+func readIndex(uri, path string) *shardIndex {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil
 	}
-	x, err := index.Parse(b)
+	x, err := openIndex(uri, b)
 	if err != nil {
 		return nil // Damaged: built again and overwritten.
 	}

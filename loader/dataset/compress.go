@@ -1,10 +1,10 @@
 package dataset
 
 import (
+	"compress/bzip2"
 	"context"
 	"errors"
 	"io"
-	"strings"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -17,27 +17,12 @@ import (
 type compression uint8
 
 const (
-	notTar compression = iota
-	plainTar
-	gzipTar
-	zstdTar
+	notShard compression = iota
+	uncompressed
+	gzipped
+	zstandard
+	bzipped
 )
-
-// tarSuffixes are the names by which tar shards are known.
-const tarSuffixes = ".tar, .tar.gz, .tgz or .tar.zst"
-
-func compressionOf(uri string) compression {
-	lower := strings.ToLower(uri)
-	for _, s := range []struct {
-		suffix string
-		c      compression
-	}{{".tar", plainTar}, {".tar.gz", gzipTar}, {".tgz", gzipTar}, {".tar.zst", zstdTar}} {
-		if strings.HasSuffix(lower, s.suffix) {
-			return s.c
-		}
-	}
-	return notTar
-}
 
 // Limits of decompression: a shard may unfold to maxRatio times its size, and to freeBytes in any case.
 const (
@@ -63,13 +48,21 @@ func decompress(ctx context.Context, o object, c compression) (*decompressed, er
 		return nil, err
 	}
 	d := &decompressed{source: &counted{ctx: ctx, body: body}, free: func() {}}
-	if c == zstdTar {
+	switch c {
+	case notShard, uncompressed:
+		d.decoder = d.source
+		return d, nil
+	case bzipped:
+		d.decoder = bzip2.NewReader(d.source)
+		return d, nil
+	case zstandard:
 		z, err := zstd.NewReader(d.source, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow))
 		if err != nil {
 			return nil, errors.Join(errkind.Errorf(errkind.Internal, "making a zstd decoder: %w", err), body.Close())
 		}
 		d.decoder, d.free = z, z.Close
 		return d, nil
+	case gzipped:
 	}
 	z, err := gzip.NewReader(d.source)
 	if err != nil {
@@ -83,7 +76,7 @@ func (d *decompressed) Read(p []byte) (int, error) {
 	n, err := d.decoder.Read(p)
 	d.out += int64(n)
 	if d.out > freeBytes && d.out/maxRatio > d.source.n {
-		return n, errkind.Errorf(errkind.BadData, "%d compressed bytes unfold to more than %d, over %d times as many; store it as plain .tar", d.source.n, d.out, maxRatio)
+		return n, errkind.Errorf(errkind.BadData, "%d compressed bytes unfold to more than %d, over %d times as many; store it uncompressed", d.source.n, d.out, maxRatio)
 	}
 	if err == nil || errors.Is(err, io.EOF) {
 		return n, err

@@ -1,6 +1,7 @@
 // Package dataset knows what a source is and reads its samples.
 //
-// A source is a list of tar shards in WebDataset form, plain or compressed, or a folder of images. [Build]
+// A source is a list of tar shards in WebDataset form, of shards in one of the formats below loader/dataset, or a
+// folder of images. [Build]
 // turns it into a [Manifest], the immutable list of its shards; a [Dataset] reads samples by their
 // ordinal, their place in the order of the manifest. Where the samples of a shard lie is in the shard's
 // own index, which is read only by those who read the shard, so memory does not grow with the number of samples.
@@ -13,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/loader/dataset/format"
 	"github.com/millrace/millrace/loader/store"
 )
 
@@ -23,8 +25,11 @@ type Field struct {
 	Name string
 	// Data are the bytes. They must not be changed, and are valid until the release function of the read is called.
 	Data []byte
-	// Offset and Length say where Data lies in the shard, after decompression; for made-up fields ("cls", "class") Offset is 0.
+	// Offset and Length say where Data lies in the shard, after decompression; in shards of records and pages
+	// where the record or page lies that holds it. For made-up fields ("cls", "class") Offset is 0.
 	Offset, Length int64
+	// Type says what Data spells. Members of tar shards and files are Bytes, whatever they are.
+	Type format.Type
 }
 
 // Sample is one training example.
@@ -37,6 +42,8 @@ type Sample struct {
 	URI string
 	// Fields are those asked for, in the order in which the shard holds them.
 	Fields []Field
+	// Err says why the sample's record can't be decoded. It has the kind BadData, and is about this sample alone.
+	Err error
 }
 
 // Field is the field of that name, and whether the sample has it.
@@ -61,8 +68,11 @@ type OpenOptions struct {
 	Concurrency int
 	// RequestBytes is the size from which a run of bytes is read by several requests; default 8 MiB.
 	RequestBytes int64
-	// ReadBytes is the most that one Read may bring into memory; default 4 GiB.
+	// ReadBytes is the most that one Read may bring into memory, as stored and once more decoded; default 4 GiB.
 	ReadBytes int64
+	// BlockBytes is how much memory decoded pages that hold more samples than were asked for may take, until these
+	// are asked for too; default 256 MiB.
+	BlockBytes int64
 }
 
 func (o OpenOptions) withDefaults() OpenOptions {
@@ -81,6 +91,9 @@ func (o OpenOptions) withDefaults() OpenOptions {
 	if o.ReadBytes <= 0 {
 		o.ReadBytes = 4 << 30
 	}
+	if o.BlockBytes <= 0 {
+		o.BlockBytes = 256 << 20
+	}
 	return o
 }
 
@@ -95,6 +108,7 @@ type Dataset struct {
 	damaged map[string]bool // URIs of shards that are not whole
 
 	indexes *indexLRU
+	blocks  *blockCache
 	spill   *spill
 	arenas  sync.Pool
 	stats   stats
@@ -119,6 +133,7 @@ func Open(m *Manifest, r *store.Resolver, cache *Cache, o OpenOptions) (*Dataset
 		d.damaged[s.URI] = true
 	}
 	d.indexes = newIndexLRU(o.IndexBytes)
+	d.blocks = newBlockCache(o.BlockBytes)
 	d.spill = newSpill(o.SpillDir, o.SpillBytes)
 	return d, nil
 }

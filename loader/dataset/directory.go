@@ -33,18 +33,18 @@ func hidden(rel string) bool {
 	return rel == "" || strings.HasPrefix(rel, ".") || strings.Contains(rel, "/.") || strings.HasSuffix(rel, "/")
 }
 
-// directory sorts what lies under one URI into tar shards and images, while it is listed.
+// directory sorts what lies under one URI into shards and images, while it is listed.
 type directory struct {
 	uri, prefix string // prefix is the key of the directory with a slash
 	cache       *Cache
 	unpinned    bool
 	progress    *progress
 
-	tars     []listed
-	deepTars []string // a few directories below that hold tar shards
-	flat     *folderShard
-	classes  []folderShard
-	open     *folderShard // the class being listed; its files are consecutive
+	shards     []listed
+	deepShards []string // a few directories below that hold shards
+	flat       *folderShard
+	classes    []folderShard
+	open       *folderShard // the class being listed; its files are consecutive
 
 	others  int64
 	example string
@@ -67,7 +67,7 @@ func (b *building) scanDirectory(ctx context.Context, uri string) (*directory, e
 	}
 	if key != "" {
 		if a, err := bucket.Attributes(ctx, key); err == nil {
-			return nil, errkind.Errorf(errkind.Invalid, "%s is a file of %d bytes, but no tar shard: those are named %s", uri, a.Size, tarSuffixes)
+			return nil, errkind.Errorf(errkind.Invalid, "%s is a file of %d bytes, but no shard: those are named %s", uri, a.Size, shardNames())
 		}
 		key += "/"
 	}
@@ -93,11 +93,13 @@ func (d *directory) add(a store.Attributes) error {
 	top, rest, nested := strings.Cut(rel, "/")
 	ext, image := imageExtension(rel)
 	switch {
-	case compressionOf(rel) != notTar && !nested:
-		d.tars = append(d.tars, listed{uri: strings.TrimRight(d.uri, "/") + "/" + rel, size: a.Size, pin: a.Pin})
-	case compressionOf(rel) != notTar:
-		if len(d.deepTars) < 3 && !slices.Contains(d.deepTars, top) {
-			d.deepTars = append(d.deepTars, top)
+	case strings.HasPrefix(top, "_"): // What Spark and others leave: _SUCCESS, _metadata.
+		d.others++
+	case compressionOf(rel) != notShard && !nested:
+		d.shards = append(d.shards, listed{uri: strings.TrimRight(d.uri, "/") + "/" + rel, size: a.Size, pin: a.Pin})
+	case compressionOf(rel) != notShard:
+		if len(d.deepShards) < 3 && !slices.Contains(d.deepShards, top) {
+			d.deepShards = append(d.deepShards, top)
 		}
 	case !image:
 		d.others++
@@ -143,7 +145,7 @@ func addImage(b *index.Builder, rel, ext string, a store.Attributes) error {
 }
 
 // listFolder is the index of one directory of an image folder as it is now; a flat one has no classes below it.
-func listFolder(ctx context.Context, r *store.Resolver, uri string, flat bool) ([]byte, error) {
+func listFolder(ctx context.Context, r *store.Resolver, uri string, flat bool) (*scanned, error) {
 	b, key, err := r.Resolve(ctx, uri)
 	if err != nil {
 		return nil, err
@@ -163,7 +165,7 @@ func listFolder(ctx context.Context, r *store.Resolver, uri string, flat bool) (
 	if err != nil {
 		return nil, fmt.Errorf("listing %s: %w", uri, err)
 	}
-	return builder.Bytes(builder.DataBytes()), nil
+	return &scanned{raw: builder.Bytes(builder.DataBytes()), samples: builder.NumSamples(), data: builder.DataBytes()}, nil
 }
 
 // closeClass finishes the class being listed, so that only one is ever held in memory.
@@ -198,19 +200,24 @@ func (d *directory) closeShard(s *folderShard, uri string) error {
 // judge refuses a directory that is not clearly one thing.
 func (d *directory) judge() error {
 	images := d.flat != nil || len(d.classes) > 0
+	// Beside tar shards and images, files of other formats are notes about them: metadata.jsonl, an index.
+	tar := func(l listed) bool { return typeOf(l.uri).format == nil }
+	if images || slices.ContainsFunc(d.shards, tar) {
+		d.shards = slices.DeleteFunc(d.shards, func(l listed) bool { return !tar(l) })
+	}
 	switch {
-	case len(d.tars) > 0 && images:
-		return errkind.Errorf(errkind.Invalid, "directory %s holds both tar shards and images; name the shards by a pattern, or the folder of images", d.uri)
+	case len(d.shards) > 0 && images:
+		return errkind.Errorf(errkind.Invalid, "directory %s holds both shards and images; name the shards by a pattern, or the folder of images", d.uri)
 	case d.flat != nil && len(d.classes) > 0:
 		return errkind.Errorf(errkind.Invalid, "directory %s holds images both by itself and in sub-directories such as %s; a folder is either flat or has one sub-directory per class",
 			d.uri, d.classes[0].class)
-	case len(d.tars) > 0 || images:
+	case len(d.shards) > 0 || images:
 		return nil
-	case len(d.deepTars) > 0:
-		return errkind.Errorf(errkind.Invalid, "directory %s holds no tar shards itself, but its sub-directories do (%s); name one of these", d.uri, strings.Join(d.deepTars, ", "))
+	case len(d.deepShards) > 0:
+		return errkind.Errorf(errkind.Invalid, "directory %s holds no shards itself, but its sub-directories do (%s); name one of these", d.uri, strings.Join(d.deepShards, ", "))
 	case d.others > 0:
-		return errkind.Errorf(errkind.Invalid, "directory %s holds neither tar shards nor images; seen %d other files, such as %s (shards are named %s, images %s)",
-			d.uri, d.others, d.example, tarSuffixes, imageExtensions)
+		return errkind.Errorf(errkind.Invalid, "directory %s holds neither shards nor images; seen %d other files, such as %s (shards are named %s, images %s)",
+			d.uri, d.others, d.example, shardNames(), imageExtensions)
 	default:
 		return errkind.Errorf(errkind.NotFound, "%s: nothing is there, neither a file nor a directory with files", d.uri)
 	}

@@ -11,8 +11,8 @@ import (
 
 // index is the index of a shard: from memory, from the cache, or made again. Whichever it is, its hash
 // is that of the manifest, and the shard still has its pin.
-func (d *Dataset) index(ctx context.Context, shard int) (*index.Index, error) {
-	return d.indexes.get(ctx, shard, func(ctx context.Context) (*index.Index, error) {
+func (d *Dataset) index(ctx context.Context, shard int) (*shardIndex, error) {
+	return d.indexes.get(ctx, shard, func(ctx context.Context) (*shardIndex, error) {
 		s := &d.manifest.Shards[shard]
 		d.stats.indexLoads.Add(1)
 		folder := d.manifest.Format == FormatFolder
@@ -28,7 +28,7 @@ func (d *Dataset) index(ctx context.Context, shard int) (*index.Index, error) {
 				return nil, err
 			}
 		}
-		if int64(x.NumSamples()) != s.NumSamples {
+		if x.NumSamples() != s.NumSamples {
 			return nil, errkind.Errorf(errkind.BadData, "%s: the manifest states %d samples, its index %d", s.URI, s.NumSamples, x.NumSamples())
 		}
 		return x, nil
@@ -39,37 +39,34 @@ func (d *Dataset) index(ctx context.Context, shard int) (*index.Index, error) {
 // that would be one more request for each shard.
 func (d *Dataset) verifyOnce(ctx context.Context, s *Shard) error {
 	o, err := openObject(ctx, d.resolver, s.URI, s.Pin, s.Size)
-	if err != nil || o.checksPins() || compressionOf(s.URI) != plainTar {
+	if err != nil || o.checksPins() || compressionOf(s.URI) != uncompressed {
 		return err
 	}
 	return o.verify(ctx)
 }
 
 // rebuild makes the index of a shard again, and compares it with the manifest's.
-func (d *Dataset) rebuild(ctx context.Context, s *Shard, folder bool) (*index.Index, error) {
+func (d *Dataset) rebuild(ctx context.Context, s *Shard, folder bool) (*shardIndex, error) {
 	d.stats.indexRebuilds.Add(1)
-	var raw []byte
-	whole := true
+	var out *scanned
+	var err error
 	if folder {
-		var err error
-		if raw, err = listFolder(ctx, d.resolver, s.URI, len(d.manifest.Classes) == 0); err != nil {
-			return nil, err
-		}
+		out, err = listFolder(ctx, d.resolver, s.URI, len(d.manifest.Classes) == 0)
 	} else {
 		// Tolerant, because the manifest may have tolerated damage: its hash decides.
-		out, err := scanTar(ctx, d.resolver, listed{uri: s.URI, size: s.Size, pin: s.Pin}, true)
-		if err != nil {
-			return nil, err
-		}
-		raw, whole = out.raw, len(out.damage) == 0
+		out, err = scanShard(ctx, d.resolver, listed{uri: s.URI, size: s.Size, pin: s.Pin}, true)
 	}
-	x, err := index.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	raw, whole := out.raw, len(out.damage) == 0
+	x, err := openIndex(s.URI, raw)
 	if err != nil {
 		return nil, fmt.Errorf("shard %s: %w", s.URI, err)
 	}
 	if index.Hash(raw) != s.Index {
 		return nil, errkind.Errorf(errkind.Conflict, "%s changed since it was indexed: it held %d samples in %d bytes, holds %d in %d; run millrace index again",
-			s.URI, s.NumSamples, s.DataBytes, x.NumSamples(), x.DataBytes())
+			s.URI, s.NumSamples, s.DataBytes, out.samples, out.data)
 	}
 	// A cache that can't be written costs time, not correctness, and reading must go on.
 	if err := d.cache.putIndex(s.URI, s.Pin, raw, whole); err != nil {
@@ -93,8 +90,9 @@ type Stats struct {
 	IndexLoads, IndexRebuilds int64
 	// CacheErrors counts indexes that could not be kept in the cache.
 	CacheErrors int64
-	// IndexBytes is the memory that indexes take now, SpillBytes the disk that decompressed shards take now.
-	IndexBytes, SpillBytes int64
+	// IndexBytes is the memory that indexes take now, BlockBytes that of decoded pages which are kept, SpillBytes the
+	// disk that decompressed shards take.
+	IndexBytes, BlockBytes, SpillBytes int64
 }
 
 // Stats is what reads have cost so far.
@@ -107,6 +105,7 @@ func (d *Dataset) Stats() Stats {
 		IndexRebuilds: d.stats.indexRebuilds.Load(),
 		CacheErrors:   d.stats.cacheErrors.Load(),
 		IndexBytes:    d.indexes.held(),
+		BlockBytes:    d.blocks.held(),
 		SpillBytes:    d.spill.held(),
 	}
 }

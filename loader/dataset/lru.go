@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-
-	"github.com/millrace/millrace/loader/dataset/index"
 )
 
 // indexLRU keeps the indexes used last, up to a number of bytes. One that is wanted by several readers is loaded once.
@@ -22,13 +20,13 @@ type indexLRU struct {
 
 type indexEntry struct {
 	shard int
-	index *index.Index
+	index *shardIndex
 }
 
 // indexLoad is a load in progress: done is closed when x and err are set.
 type indexLoad struct {
 	done chan struct{}
-	x    *index.Index
+	x    *shardIndex
 	err  error
 }
 
@@ -37,7 +35,7 @@ func newIndexLRU(limit int64) *indexLRU {
 }
 
 // get is the index of shard, from load if it isn't held. A reader whose leader gave up loads by itself.
-func (l *indexLRU) get(ctx context.Context, shard int, load func(context.Context) (*index.Index, error)) (*index.Index, error) {
+func (l *indexLRU) get(ctx context.Context, shard int, load func(context.Context) (*shardIndex, error)) (*shardIndex, error) {
 	for {
 		l.mu.Lock()
 		if e, ok := l.byID[shard]; ok {

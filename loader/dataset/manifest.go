@@ -42,7 +42,7 @@ type Damage struct {
 
 // Manifest is an immutable list of shards. It must not be changed once its ID was asked for.
 type Manifest struct {
-	// Format is FormatWebDataset or FormatFolder.
+	// Format is FormatWebDataset, FormatFolder, or the name of another format: "parquet", "jsonl", …
 	Format string
 	// Shards are the shards in the order of the source.
 	Shards []Shard
@@ -93,7 +93,7 @@ func (m *Manifest) DataBytes() int64 {
 const maxTotal = 1 << 60
 
 func (m *Manifest) check() error {
-	if m.Format != FormatWebDataset && m.Format != FormatFolder {
+	if m.Format != FormatWebDataset && m.Format != FormatFolder && formatNamed(m.Format) == nil {
 		return errkind.Errorf(errkind.BadData, "manifest: unknown format %q", m.Format)
 	}
 	if len(m.Classes) > 0 && (m.Format != FormatFolder || len(m.Classes) != len(m.Shards)) {

@@ -3,6 +3,7 @@ package dataset
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -22,10 +23,11 @@ const (
 	maxWaste = 0.15
 )
 
-// piece is one wanted field.
+// piece is one wanted field, or one range of a unit.
 type piece struct {
 	off, length   int64
 	sample, field int
+	unit          *unitRead // nil for a field, else field is the number of the range
 }
 
 // run is a stretch of bytes of one object that is read as a whole.
@@ -42,6 +44,8 @@ type shardPlan struct {
 	shard int
 	order []int // positions in the samples of the read, by rising ordinal
 	runs  []run
+	units []*unitRead // of shards in formats other than tar
+	index *shardIndex
 	bytes int64 // sum of the lengths of runs
 }
 
@@ -80,14 +84,22 @@ func (d *Dataset) plan(ctx context.Context, p *shardPlan, ordinals []int64, samp
 	if err != nil {
 		return err
 	}
-	wanted := make([]bool, len(x.Names()))
-	for i, name := range x.Names() {
+	p.index = x
+	names := x.Names()
+	wanted := make([]bool, len(names))
+	for i, name := range names {
 		wanted[i] = want(name)
 	}
-	if d.manifest.Format == FormatFolder {
-		d.planFolder(p, x, o, wanted, ordinals, samples, want)
-	} else {
-		d.planTar(p, x, o, wanted, ordinals, samples)
+	switch {
+	case x.shard != nil:
+		err = d.planUnits(p, o, wanted, ordinals, samples)
+	case d.manifest.Format == FormatFolder:
+		d.planFolder(p, x.members, o, wanted, ordinals, samples, want)
+	default:
+		d.planTar(p, x.members, o, wanted, ordinals, samples)
+	}
+	if err != nil {
+		return fmt.Errorf("shard %s: %w", s.URI, err)
 	}
 	for i := range p.runs {
 		p.bytes += p.runs[i].length
@@ -119,7 +131,7 @@ func (d *Dataset) planTar(p *shardPlan, x *index.Index, o object, wanted []bool,
 	p.runs = coalesce(pieces)
 	for i := range p.runs {
 		p.runs[i].object, p.runs[i].shard = o, p.shard
-		if compressionOf(o.uri) != plainTar {
+		if compressionOf(o.uri) != uncompressed {
 			p.runs[i].archive = x.ArchiveBytes()
 		}
 	}

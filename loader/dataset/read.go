@@ -23,6 +23,7 @@ func (d *Dataset) Read(ctx context.Context, ordinals []int64, want func(field st
 	if err != nil {
 		return nil, func() {}, err
 	}
+	defer func() { d.abandon(plans) }()
 	want = serial(want)
 	samples = make([]Sample, len(ordinals))
 	g, gctx := errgroup.WithContext(ctx)
@@ -41,6 +42,10 @@ func (d *Dataset) Read(ctx context.Context, ordinals []int64, want func(field st
 	}
 	arena := d.arena(total)
 	if err := d.fetch(ctx, plans, *arena, samples); err != nil {
+		d.free(arena)
+		return nil, func() {}, err
+	}
+	if err := d.decode(ctx, plans, ordinals, samples); err != nil {
 		d.free(arena)
 		return nil, func() {}, err
 	}
@@ -91,7 +96,12 @@ func (d *Dataset) fetch(ctx context.Context, plans []*shardPlan, arena []byte, s
 			at += r.length
 			for _, c := range r.pieces {
 				from := c.off - r.off
-				samples[c.sample].Fields[c.field].Data = dst[from : from+c.length : from+c.length]
+				data := dst[from : from+c.length : from+c.length]
+				if c.unit != nil {
+					c.unit.bytes[c.field] = data
+				} else {
+					samples[c.sample].Fields[c.field].Data = data
+				}
 				d.stats.bytesWanted.Add(c.length)
 			}
 			for from := int64(0); from < r.length; from += d.opts.RequestBytes {
@@ -110,23 +120,24 @@ func (d *Dataset) fetch(ctx context.Context, plans []*shardPlan, arena []byte, s
 
 // request reads dst at off from the object of r.
 func (d *Dataset) request(ctx context.Context, r *run, off int64, dst []byte, samples []Sample) error {
-	d.stats.requests.Add(1)
-	d.stats.bytesRead.Add(int64(len(dst)))
-	var err error
-	if r.archive > 0 {
-		err = d.spill.with(ctx, r.shard, r.archive,
-			func(w io.Writer) error { return d.decompressTo(ctx, r, w) },
-			func(f io.ReaderAt) error {
-				_, err := f.ReadAt(dst, off)
-				return err
-			})
-	} else {
-		err = r.object.read(ctx, off, dst)
-	}
-	if err != nil {
+	if err := d.transfer(ctx, r, off, dst); err != nil {
 		return fmt.Errorf("reading %s (%d bytes at offset %d of %s): %w", samples[r.pieces[0].sample].Key, len(dst), off, r.object.uri, err)
 	}
 	return nil
+}
+
+func (d *Dataset) transfer(ctx context.Context, r *run, off int64, dst []byte) error {
+	d.stats.requests.Add(1)
+	d.stats.bytesRead.Add(int64(len(dst)))
+	if r.archive == 0 {
+		return r.object.read(ctx, off, dst)
+	}
+	return d.spill.with(ctx, r.shard, r.archive,
+		func(w io.Writer) error { return d.decompressTo(ctx, r, w) },
+		func(f io.ReaderAt) error {
+			_, err := f.ReadAt(dst, off)
+			return err
+		})
 }
 
 // decompressTo writes the whole content of a compressed shard, and proves that it is the one indexed.

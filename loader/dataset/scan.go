@@ -7,12 +7,13 @@ import (
 	"io"
 
 	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/loader/dataset/format"
 	"github.com/millrace/millrace/loader/dataset/index"
 	"github.com/millrace/millrace/loader/dataset/tarscan"
 	"github.com/millrace/millrace/loader/store"
 )
 
-// scanned is the index of one tar shard.
+// scanned is the index of one shard.
 type scanned struct {
 	raw     []byte
 	samples int64
@@ -21,18 +22,23 @@ type scanned struct {
 	damage  []error // what was left out
 }
 
-// scanTar indexes a tar shard. Damage ends it, unless tolerant: then the samples before a cut stay and
+// scanShard indexes a shard. Damage ends it, unless tolerant: then the samples before a cut stay and
 // samples that contradict themselves are left out.
-func scanTar(ctx context.Context, r *store.Resolver, s listed, tolerant bool) (*scanned, error) {
+func scanShard(ctx context.Context, r *store.Resolver, s listed, tolerant bool) (*scanned, error) {
 	o, err := openObject(ctx, r, s.uri, s.pin, s.size)
 	if err != nil {
 		return nil, err
 	}
-	out, err := scanObject(ctx, o, tolerant)
+	var out *scanned
+	if t := typeOf(s.uri); t.format != nil {
+		out, err = scanFormat(ctx, o, t.format, tolerant)
+	} else {
+		out, err = scanObject(ctx, o, tolerant)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("shard %s: %w", s.uri, err)
 	}
-	if !o.checksPins() || compressionOf(s.uri) != plainTar { // It may have changed under the scan.
+	if !o.checksPins() || compressionOf(s.uri) != uncompressed { // It may have changed under the scan.
 		if err := o.verify(ctx); err != nil {
 			return nil, err
 		}
@@ -43,9 +49,9 @@ func scanTar(ctx context.Context, r *store.Resolver, s listed, tolerant bool) (*
 func scanObject(ctx context.Context, o object, tolerant bool) (out *scanned, err error) {
 	c := compressionOf(o.uri)
 	if o.size == 0 {
-		c = plainTar // Whatever its name says, the message is that it is empty.
+		c = uncompressed // Whatever its name says, the message is that it is empty.
 	}
-	if c == plainTar {
+	if c == uncompressed {
 		return scan(ctx, tarscan.Ranged(o.size, o.read), o.size, tolerant)
 	}
 	d, err := decompress(ctx, o, c)
@@ -54,6 +60,38 @@ func scanObject(ctx context.Context, o object, tolerant bool) (out *scanned, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	return scan(ctx, &drained{Source: tarscan.Stream(d), stream: d}, 0, tolerant)
+}
+
+// scanFormat indexes a shard of a format other than tar.
+func scanFormat(ctx context.Context, o object, f format.Format, tolerant bool) (*scanned, error) {
+	out := &scanned{}
+	x, err := f.Index(ctx, source{o}, func(err error) error {
+		if !tolerant || errkind.Of(err) != errkind.BadData {
+			return err
+		}
+		out.damage = append(out.damage, err)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	out.raw, out.samples, out.data = sealIndex(x), x.Samples, x.DataBytes
+	return out, nil
+}
+
+// source is an object as formats see it.
+type source struct{ o object }
+
+func (s source) Name() string { return s.o.uri }
+
+func (s source) Size() int64 { return s.o.size }
+
+func (s source) ReadAt(ctx context.Context, off int64, dst []byte) error {
+	return s.o.read(ctx, off, dst)
+}
+
+func (s source) Open(ctx context.Context) (io.ReadCloser, error) {
+	return decompress(ctx, s.o, compressionOf(s.o.uri))
 }
 
 // drained is a Source of a compressed archive. Reading it to its end proves the checksums behind the tar.

@@ -48,6 +48,9 @@ func (p *Plan) Batch(samples []dataset.Sample) (*op.Batch, error) {
 	for i := range samples {
 		s := &samples[i]
 		b.Samples[i], b.Keys[i] = uint64(s.Ordinal), s.Key //nolint:gosec // Ordinals are never negative.
+		if s.Err != nil {
+			return nil, &op.SampleError{Key: s.Key, Origin: b.Origin(i), Operator: "read", Row: i, Err: s.Err}
+		}
 		for j, f := range p.Recipe.Fields {
 			member := pick(s, f.From)
 			if member == nil {
