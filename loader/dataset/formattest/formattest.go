@@ -119,7 +119,7 @@ func (s Set) check(t *testing.T, r *store.Resolver, base string) {
 		opts  dataset.OpenOptions
 	}{
 		{"indexes from the cache", cache, dataset.OpenOptions{}},
-		{"indexes made again, no room for blocks, one request at a time", nil, dataset.OpenOptions{BlockBytes: 1, IndexBytes: 1, Concurrency: 1, RequestBytes: 1000}},
+		{"indexes made again, no room for blocks, one request at a time", nil, dataset.OpenOptions{BlockBytes: 1, IndexBytes: 1, Concurrency: 1, RequestBytes: 5000}},
 	} {
 		d, err := dataset.Open(m, r, c.cache, c.opts)
 		if err != nil {
@@ -152,7 +152,7 @@ func (s Set) reads(t *testing.T, d *dataset.Dataset, how string) {
 	for reader := range 4 {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(reader), uint64(len(all)))) //nolint:gosec // a test's draws, of small numbers
-			for range 6 {
+			for range 3 {
 				ordinals := make([]int64, 1+rng.IntN(min(40, len(all))))
 				for i := range ordinals {
 					ordinals[i] = rng.Int64N(int64(len(all)))
