@@ -22,7 +22,7 @@ const (
 	job = "bench"
 	// ticketBytes is about what one ticket asks for, in as many slices as that takes.
 	ticketBytes = 1 << 30
-	// idleBytes are kept by the receiver between batches: two of the largest.
+	// idleBytes are kept by the receiver between batches: two of the largest of a scenario, or two where they are larger.
 	idleBytes = 96 << 20
 )
 
@@ -78,7 +78,7 @@ func (s Side) readOurs(ctx context.Context, c *counters) (string, func() error, 
 	if err != nil {
 		return "", nil, err
 	}
-	pool := partition.NewPool(idleBytes)
+	pool := partition.NewPool(max(idleBytes, 9*int64(s.Rows)*imageBytes/4))
 	queue, err := fetch.NewQueue(fetch.Config{Streams: 1, BudgetBytes: 1 << 40, Pool: pool, TLS: config})
 	if err != nil {
 		return "", nil, err
@@ -94,6 +94,9 @@ func (s Side) readOurs(ctx context.Context, c *counters) (string, func() error, 
 	more := make(chan struct{}, 3)
 	request.Arrived = func(i int, rec arrow.RecordBatch) {
 		c.add(rec)
+		if s.Hash {
+			partition.Hash(rec)
+		}
 		queue.Add(-bytes)
 		if i == count-1 {
 			more <- struct{}{}

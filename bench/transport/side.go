@@ -41,6 +41,8 @@ type Side struct {
 	TLS bool
 	// Flight keeps to Flight on our side, where workers and sidecars have a channel without HTTP/2.
 	Flight bool
+	// Hash says that our client takes the content hash of what arrives.
+	Hash bool
 }
 
 // sideReady is the first line of a process.

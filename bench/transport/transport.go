@@ -77,6 +77,8 @@ type Options struct {
 	Flight bool
 	// Log hears how it goes.
 	Log io.Writer
+
+	hash bool // of what arrives
 }
 
 // lockedWriter passes one write on at a time.

@@ -47,6 +47,8 @@ func side(args []string) transport.Side {
 			s.Address = value
 		case "--tls":
 			s.TLS = true
+		case "--hash":
+			s.Hash = true
 		}
 	}
 	return s
@@ -68,6 +70,23 @@ func TestScenariosMoveBatches(t *testing.T) {
 			if r.GBPerSecond <= 0 || r.StockGBPerSecond <= 0 || r.CPURatio <= 0 || r.Scenario != s.Name || strings.Count(log.String(), "\n") != 2 {
 				t.Errorf("%+v\n%s", r, &log)
 			}
+		}
+	}
+}
+
+// Partitions are moved and hashed over either network, and what that takes is told by size and by partition.
+func TestPartitionsAreMoved(t *testing.T) {
+	t.Setenv(sideVariable, "1")
+	for _, network := range []string{"unix", "tcp"} {
+		var log bytes.Buffer
+		r, err := transport.Move(t.Context(), network, 7, transport.Options{
+			Program: os.Args[0], Rounds: 1, Window: 100 * time.Millisecond, WarmUp: 50 * time.Millisecond, Log: &log,
+		})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, &log)
+		}
+		if r.Scenario != transport.NameMove || r.Network != network || r.MiB != 1 || r.MBPerSecond <= 0 || r.CPUPerGB <= 0 || r.CPUMicros <= 0 {
+			t.Errorf("%+v", r)
 		}
 	}
 }

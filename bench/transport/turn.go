@@ -31,6 +31,9 @@ func turn(ctx context.Context, s Scenario, kind string, o Options) (sum used, er
 	if o.Flight {
 		args = append(args, "--flight")
 	}
+	if o.hash {
+		args = append(args, "--hash")
+	}
 	server, err := start(ctx, o, append(args, "--role", RoleServer)...)
 	if err != nil {
 		return used{}, err

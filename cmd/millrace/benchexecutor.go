@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/bench/executor"
+	"github.com/millrace/millrace/bench/transport"
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/preprocess/exec"
 )
@@ -32,6 +34,9 @@ func (a *app) benchExecutorCmd() *cobra.Command {
 			}
 			if name == executor.NameDispatch {
 				return a.benchDispatch(c.Context(), workers)
+			}
+			if name == transport.NameMove {
+				return a.benchMove(c.Context())
 			}
 			todo := executor.Scenarios()
 			if name != "" {
@@ -63,7 +68,7 @@ func (a *app) benchExecutorCmd() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVar(&name, "scenario", "", "M1 to M8, or dispatch")
+	c.Flags().StringVar(&name, "scenario", "", "M1 to M8, dispatch or move")
 	c.Flags().StringVar(&policy, "policy", "", "streaming, staged or static (default: those of the scenario)")
 	c.Flags().Int64SliceVar(&frames, "frames", nil, "budgets of a worker, in frames (default: those of the scenario)")
 	c.Flags().Float64Var(&o.Scale, "scale", 0.1, "scale of time; at 1 stages take the seconds of the paper")
@@ -82,6 +87,30 @@ func (a *app) benchDispatch(ctx context.Context, workers []int) error {
 		}
 		if err := json.NewEncoder(a.out).Encode(r); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// benchMove moves partitions of several sizes between processes of this host.
+func (a *app) benchMove(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program to start both sides: %w", err)
+	}
+	o := transport.Options{
+		Program: self, Args: []string{"bench", "transport", "side"}, Log: a.err,
+		Rounds: 1, WarmUp: time.Second, Window: 2 * time.Second,
+	}
+	for _, network := range []string{"unix", "tcp"} {
+		for _, rows := range transport.MoveRows() {
+			r, err := transport.Move(ctx, network, rows, o)
+			if err != nil {
+				return err
+			}
+			if err := json.NewEncoder(a.out).Encode(r); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

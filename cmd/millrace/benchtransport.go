@@ -73,6 +73,7 @@ func (a *app) benchTransportSideCmd() *cobra.Command {
 	f.StringVar(&s.Dir, "dir", "", "directory of sockets")
 	f.StringVar(&s.Address, "address", "", "address of the server")
 	f.IntVar(&s.Rows, "rows", 0, "rows of a batch")
+	f.BoolVar(&s.Hash, "hash", false, "hash what arrives")
 	f.BoolVar(&s.TLS, "tls", false, "encrypt")
 	f.BoolVar(&s.Flight, "flight", false, "no channel")
 	return c
