@@ -19,6 +19,9 @@ import (
 	"github.com/millrace/millrace/preprocess/worker"
 )
 
+// besideBudget is what a worker process may take beside its budget before it says so: code, heap, decoders at work.
+const besideBudget = 256 << 20
+
 // workerOptions are the flags of the worker command.
 type workerOptions struct {
 	dispatcher, name, listen, advertise, policy string
@@ -93,7 +96,7 @@ func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *
 	maps.Copy(slots, o.resources)
 	resolver, pool := a.newResolver(), partition.NewPoolWithin(int64(o.budget))
 	w, err := worker.New(worker.Config{
-		Name: o.name, DataAddress: address, Slots: slots, BudgetBytes: int64(o.budget), Policy: policy, Version: version, Scalar: a.scalar(),
+		Name: o.name, DataAddress: address, Slots: slots, BudgetBytes: int64(o.budget), Policy: policy, ResidentLimit: int64(o.budget) + besideBudget, Version: version, Scalar: a.scalar(),
 	}, worker.Deps{Dispatcher: control, Resolver: resolver, Cache: cache, Pool: pool, Logger: logger})
 	if err != nil {
 		_ = l.Close()

@@ -30,6 +30,9 @@ type Config struct {
 	Slots map[string]int
 	// BudgetBytes is what its partitions may take.
 	BudgetBytes int64
+	// ResidentLimit is the resident memory of the process above which the worker gives all idle memory back and says so;
+	// 0: it does not look.
+	ResidentLimit int64
 	// Policy is how the stages of a plan share slots and bytes; 0 is streaming, others are for comparison.
 	Policy exec.Policy
 	// Fingerprint names the versions of operators and codecs, with the hash of their self-test.

@@ -146,6 +146,12 @@ func newData(t *testing.T, samples []datasettest.Sample) *data {
 
 func newWorld(t *testing.T, d *data, slots int, budget int64) *world {
 	t.Helper()
+	return newWorldWith(t, d, Config{Slots: map[string]int{"cpu": slots}, BudgetBytes: budget}, slog.New(slog.DiscardHandler))
+}
+
+// newWorldWith makes a world whose worker has the slots, budget and policy of cfg.
+func newWorldWith(t *testing.T, d *data, cfg Config, log *slog.Logger) *world {
+	t.Helper()
 	w := &world{t: t, d: &fakeDispatcher{manifest: d.manifest, streams: make(chan *fakeStream, 1)}, pool: partition.NewPool(1 << 20), ran: make(chan error, 1)}
 	lis := bufconn.Listen(1 << 20)
 	server := grpc.NewServer()
@@ -157,9 +163,8 @@ func newWorld(t *testing.T, d *data, slots int, budget int64) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.worker, err = New(Config{
-		Name: "w1", DataAddress: "local:w1", Slots: map[string]int{"cpu": slots}, BudgetBytes: budget, Fingerprint: "f", Version: "test",
-	}, Deps{Dispatcher: cc, Resolver: d.set.Resolver, Pool: w.pool, Logger: slog.New(slog.DiscardHandler)})
+	cfg.Name, cfg.DataAddress, cfg.Fingerprint, cfg.Version = "w1", "local:w1", "f", "test"
+	w.worker, err = New(cfg, Deps{Dispatcher: cc, Resolver: d.set.Resolver, Pool: w.pool, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}

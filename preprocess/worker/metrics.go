@@ -74,6 +74,10 @@ func newState(w *Worker) *state {
 			single(func(w *Worker, _ load) int64 { return w.cfg.BudgetBytes }),
 		},
 		{
+			prometheus.NewDesc("millrace_worker_resident_bytes", "Resident memory of the process.", nil, nil),
+			single(func(*Worker, load) int64 { return residentBytes() }),
+		},
+		{
 			prometheus.NewDesc("millrace_worker_running_tasks", "Tasks that run.", nil, nil),
 			single(func(_ *Worker, l load) int64 { return int64(l.running) }),
 		},

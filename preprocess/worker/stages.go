@@ -194,8 +194,20 @@ func (w *stageTask) passSkipped(skip []bool) {
 func (w *stageTask) chunk(ctx context.Context, b *op.Batch) error {
 	c := &chunk{mem: &arena{pool: w.job.pool}, refs: 1}
 	defer c.release()
-	ops := chain{ops: w.stage.Ops, env: &op.Env{Seed: w.job.seed, Epoch: w.task.Input.Epoch, Scalar: w.job.scalar, Alloc: c.mem.alloc}}
+	ops := chain{ops: w.stage.Ops, env: &op.Env{Seed: w.job.seed, Epoch: w.task.Input.Epoch, Scalar: w.job.scalar, Alloc: w.alloc(ctx, c.mem)}}
 	return ops.apply(ctx, b, func(out *op.Batch) error { return w.out.add(out, c) })
+}
+
+// alloc gives memory of mem to operators, once there is room for the output that they are about to make. That the task is
+// not wanted any more is told by emit.
+func (w *stageTask) alloc(ctx context.Context, mem *arena) func(int) []byte {
+	if w.task.Room == nil {
+		return mem.alloc
+	}
+	return func(n int) []byte {
+		_ = w.task.Room(ctx)
+		return mem.alloc(n)
+	}
 }
 
 func (w *stageTask) skips(id lineage.ID) bool {

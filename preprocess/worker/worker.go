@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -143,10 +144,23 @@ func (w *Worker) pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// trim gives idle memory back to the system, until ctx ends.
+// trim gives idle memory back to the system, until ctx ends: more of it where the process has more than it should.
 func (w *Worker) trim(ctx context.Context) {
+	above := false
 	for sleep.For(ctx, trimEvery) == nil {
 		w.deps.Pool.Trim()
+		resident := residentBytes()
+		if w.cfg.ResidentLimit == 0 || resident <= w.cfg.ResidentLimit {
+			above = false
+			continue
+		}
+		w.deps.Pool.Trim() // a second time: what was idle since just now goes too
+		debug.FreeOSMemory()
+		if !above {
+			w.deps.Logger.Warn("the process has more memory than its budget accounts for", "worker", w.cfg.Name,
+				"resident_bytes", resident, "limit_bytes", w.cfg.ResidentLimit, "budget_bytes", w.cfg.BudgetBytes, "held_bytes", w.store.Bytes())
+		}
+		above = true
 	}
 }
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -15,21 +16,35 @@ import (
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/grpcerr"
 	"github.com/millrace/millrace/loader/dataset/datasettest"
+	"github.com/millrace/millrace/preprocess/exec"
 	"github.com/millrace/millrace/preprocess/lineage"
 	"github.com/millrace/millrace/preprocess/partition"
 	workerv1 "github.com/millrace/millrace/proto/millrace/worker/v1"
 )
 
-func TestPartitionsAreTheSameWhateverSlotsAndBudget(t *testing.T) {
+func TestPartitionsAreTheSameWhateverPolicySlotsAndBudget(t *testing.T) {
 	d := newData(t, datasettest.Samples(numSamples))
 	for _, columns := range []string{variableColumns, fixedColumns} {
 		var first made
 		for _, c := range []struct {
+			policy exec.Policy
 			slots  int
 			budget int64
-		}{{1, 1 << 30}, {1, 1}, {4, 1 << 30}, {4, 20_000}, {8, 3_000}} {
+		}{
+			{0, 1, 1 << 30},
+			{0, 1, 1},
+			{0, 4, 1 << 30},
+			{0, 4, 20_000},
+			{0, 8, 3_000},
+			{exec.PolicyStaged, 4, 1 << 30},
+			{exec.PolicyStaged, 4, 20_000},
+			{exec.PolicyStaged, 1, 1},
+			{exec.PolicyStatic, 4, 1 << 30},
+			{exec.PolicyStatic, 4, 20_000},
+			{exec.PolicyStatic, 1, 1},
+		} {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, d, c.slots, c.budget)
+				w := newWorldWith(t, d, Config{Policy: c.policy, Slots: map[string]int{"cpu": c.slots}, BudgetBytes: c.budget}, slog.New(slog.DiscardHandler))
 				defer w.finish()
 				s := w.accept()
 				s.welcome()
@@ -43,7 +58,7 @@ func TestPartitionsAreTheSameWhateverSlotsAndBudget(t *testing.T) {
 					first = got
 				}
 				if diff := cmp.Diff(first, got); diff != "" || len(got) < numSources {
-					t.Errorf("%d slots, %d bytes: %d outputs differ: %s", c.slots, c.budget, len(got), diff)
+					t.Errorf("%v, %d slots, %d bytes: %d outputs differ: %s", c.policy, c.slots, c.budget, len(got), diff)
 				}
 			})
 		}

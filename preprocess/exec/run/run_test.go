@@ -31,6 +31,7 @@ type fake struct {
 	took    func(stage int, id lineage.ID) time.Duration // for each output
 	failing map[lineage.ID]error
 	panics  map[lineage.ID]bool
+	asks    bool // for room before each output is made
 
 	mu      sync.Mutex
 	held    map[lineage.ID]bool // between stages
@@ -81,6 +82,11 @@ func (f *fake) Run(ctx context.Context, t run.Task, emit func(run.Output) error)
 	}
 	n := f.fan(t.Input)
 	for k := range n {
+		if f.asks {
+			if err := t.Room(ctx); err != nil {
+				return 0, err
+			}
+		}
 		select {
 		case <-time.After(f.took(t.Stage, t.Input)):
 		case <-ctx.Done():
@@ -212,9 +218,11 @@ func TestEveryOutputIsMadeOnceWhateverSlotsBudgetAndTiming(t *testing.T) {
 		budget := rapid.Int64Range(1, 3000).Draw(rt, "budget")
 		stages := rapid.IntRange(1, 3).Draw(rt, "stages")
 		steps := rapid.SliceOfN(rapid.IntRange(0, 20), 7, 7).Draw(rt, "steps")
+		asks := rapid.Bool().Draw(rt, "asks")
 		const sources = 12
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake(stages)
+			f.asks = asks
 			f.took = func(stage int, id lineage.ID) time.Duration {
 				return time.Duration(steps[(int(id.Source)*3+stage)%len(steps)]) * time.Millisecond
 			}
@@ -308,6 +316,27 @@ func TestWithdrawnSourcesEndSilentlyAndCanComeBack(t *testing.T) {
 		if diff := cmp.Diff(4, len(f.done)); diff != "" {
 			t.Error(diff)
 		}
+	})
+}
+
+// A task that waits for room is told when nobody wants it any more.
+func TestAWithdrawnTaskWaitsForRoomNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		f.asks, f.fan = true, func(lineage.ID) int { return 100 }
+		r := f.start(t, run.NewShares(map[string]int{"cpu": 2}, 10*outputBytes).Join(1), 2, 10*outputBytes)
+		r.Offer(offers(2)...)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if _, waits := r.Status(); !slices.ContainsFunc(waits, func(w exec.Wait) bool { return w.Reason != exec.ReasonSlots }) {
+			t.Fatalf("no task waits for room: %+v", waits)
+		}
+		r.WithdrawBelow(1)
+		synctest.Wait()
+		if f.running != 0 {
+			t.Errorf("%d tasks still run", f.running)
+		}
+		r.Close(t.Context())
 	})
 }
 

@@ -85,6 +85,7 @@ type running struct {
 	begun    atomic.Bool // it had its share of the node once
 	canceled bool
 	paused   bool
+	waits    atomic.Bool   // paused, for its own goroutine
 	resumed  chan struct{} // closed at Resume, made anew at Pause
 }
 
@@ -316,6 +317,7 @@ func (t *running) stop() {
 func (t *running) pause() {
 	if !t.paused {
 		t.paused = true
+		t.waits.Store(true)
 		t.resumed = make(chan struct{})
 	}
 }
@@ -323,6 +325,7 @@ func (t *running) pause() {
 func (t *running) resume() {
 	if t.paused {
 		t.paused = false
+		t.waits.Store(false)
 		close(t.resumed)
 	}
 }
@@ -388,49 +391,8 @@ func (r *Runner) protect(ctx context.Context, t *running) (outputs int, err erro
 			err = errkind.Errorf(errkind.Internal, "stage %s panicked on partition %s: %v", r.cfg.Core.Stages[t.Stage].Name, t.Input, p)
 		}
 	}()
-	task := Task{Grant: t.src.grant, Stage: t.Stage, Input: t.Input, Skip: t.Skip}
+	task := Task{Grant: t.src.grant, Stage: t.Stage, Input: t.Input, Skip: t.Skip, Room: func(ctx context.Context) error { return r.room(ctx, t) }}
 	return r.cfg.Stages.Run(ctx, task, func(o Output) error { return r.emit(ctx, t, o) })
-}
-
-// emit hands an output over, after waiting for room if the task is paused.
-func (r *Runner) emit(ctx context.Context, t *running, o Output) error {
-	for {
-		var (
-			wait   chan struct{}
-			expect int64
-			kept   bool
-		)
-		r.ask(func() {
-			switch {
-			case ctx.Err() != nil || !r.wanted(t):
-			case t.paused:
-				wait, expect = t.resumed, r.expectation(t.Stage)
-				r.apply(exec.OutputBlocked{Task: t.Task, Attempt: t.Attempt, Bytes: o.Bytes})
-			default:
-				kept = true
-				r.keep(t, o)
-			}
-		})
-		switch {
-		case kept:
-			return nil
-		case wait == nil:
-			o.Drop()
-			return errUnwanted
-		}
-		// What waits for room must not keep the slots from other jobs.
-		t.leave()
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			o.Drop()
-			return ctx.Err()
-		}
-		if err := t.enter(ctx, r.cfg.Share.request(r.cfg.Core.Stages[t.Stage].Resources, expect)); err != nil {
-			o.Drop()
-			return err
-		}
-	}
 }
 
 // wanted reports whether anyone waits for what t makes. A source partition that was withdrawn, and maybe offered anew,

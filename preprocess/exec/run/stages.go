@@ -30,6 +30,9 @@ type Task struct {
 	Input lineage.ID
 	// Skip lists outputs that are not to be emitted, in stream order. They count as outputs all the same.
 	Skip []lineage.ID
+	// Room waits while there is no room for the task's next output. A stage calls it before it takes memory for one, so
+	// that no output lies in memory that the executor has not charged. It costs nothing while there is room.
+	Room func(ctx context.Context) error
 }
 
 // Output is a partition that a task has made.
