@@ -1,7 +1,9 @@
 package executor
 
 import (
+	"io"
 	"math"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -116,5 +118,50 @@ func TestDispatchKeepsEveryWorkerBusy(t *testing.T) {
 	}
 	if _, err := Dispatch(t.Context(), 0); errkind.Of(err) != errkind.Invalid {
 		t.Errorf("no workers: %v", err)
+	}
+}
+
+// What Ray's side says becomes a result beside ours; what keeps it from running is told.
+func TestRayBesideOurs(t *testing.T) {
+	s, err := Find("M1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	python := func(script string) string {
+		path := filepath.Join(t.TempDir(), "python")
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	o := Options{Scale: .1, Log: io.Discard}
+	r, err := RunRay(t.Context(), s, 61, python(`[ "$3" = 61 ] && [ "$5" = 160 ] && [ "$7" = 0.1 ] && grep -q "ray.data" "$1" && echo '{"seconds": 30, "finished": true}'`), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Result{Scenario: "M1", Policy: "ray", Frames: 61, Seconds: 30, Bound: 15, Ratio: 2, CapMiB: 244, Finished: true, PeakMiB: r.PeakMiB, CPUSeconds: r.CPUSeconds}
+	if *r != want {
+		t.Errorf("result is %+v, want %+v", *r, want)
+	}
+	if r, err := RunRay(t.Context(), s, 61, python(`echo '{"seconds": 30, "finished": false}'`), o); err != nil || r.Finished || r.Error == "" {
+		t.Errorf("wrong rows: %+v, %v", r, err)
+	}
+	other, err := Find("M2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		s      Scenario
+		python string
+		kind   errkind.Kind
+	}{
+		{other, python("true"), errkind.Invalid},
+		{s, filepath.Join(t.TempDir(), "none"), errkind.Invalid},
+		{s, python("exit 1"), errkind.Unavailable},
+		{s, python("echo what"), errkind.Internal},
+	} {
+		if _, err := RunRay(t.Context(), c.s, 61, c.python, o); errkind.Of(err) != c.kind {
+			t.Errorf("%s by %s: %v, want an error of kind %v", c.s.Name, c.python, err, c.kind)
+		}
 	}
 }

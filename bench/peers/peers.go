@@ -20,6 +20,7 @@ const (
 	Versions = "versions.py"
 	Kernels  = "kernel_side.py"
 	Images   = "kernel_images.py"
+	Ray      = "ray_side.py"
 )
 
 // Unpack writes the programs to the directory dir.

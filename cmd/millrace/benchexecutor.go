@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 )
 
 func (a *app) benchExecutorCmd() *cobra.Command {
-	var name, policy string
+	var name, policy, ray string
 	var frames []int64
 	var workers []int
 	o := executor.Options{Log: a.err}
@@ -65,12 +66,16 @@ func (a *app) benchExecutorCmd() *cobra.Command {
 					}
 				}
 			}
+			if ray != "" {
+				return a.benchRay(c.Context(), ray, frames, o)
+			}
 			return nil
 		},
 	}
 	c.Flags().StringVar(&name, "scenario", "", "M1 to M8, dispatch or move")
 	c.Flags().StringVar(&policy, "policy", "", "streaming, staged or static (default: those of the scenario)")
 	c.Flags().Int64SliceVar(&frames, "frames", nil, "budgets of a worker, in frames (default: those of the scenario)")
+	c.Flags().StringVar(&ray, "ray", "", "Python interpreter that has ray: run M1 on stock Ray Data too")
 	c.Flags().Float64Var(&o.Scale, "scale", 0.1, "scale of time; at 1 stages take the seconds of the paper")
 	c.Flags().IntSliceVar(&workers, "workers", []int{10, 100, 1000}, "virtual workers of the scenario dispatch")
 	return c
@@ -111,6 +116,27 @@ func (a *app) benchMove(ctx context.Context) error {
 			if err := json.NewEncoder(a.out).Encode(r); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// benchRay runs M1 on Ray Data, with the budgets that are given or else those of ours.
+func (a *app) benchRay(ctx context.Context, python string, frames []int64, o executor.Options) error {
+	m1, err := executor.Find("M1")
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(a.err, executor.RayCaveats); err != nil {
+		return fmt.Errorf("writing what to bear in mind: %w", err)
+	}
+	for _, v := range executor.Variants(m1, executor.PolicyRay, frames) {
+		r, err := executor.RunRay(ctx, m1, v.Frames, python, o)
+		if err != nil {
+			return err
+		}
+		if err := json.NewEncoder(a.out).Encode(r); err != nil {
+			return err
 		}
 	}
 	return nil
