@@ -29,8 +29,8 @@
 //
 // A task that has used up its charge goes on while the node has room for its next output and, if it made more than was
 // expected, fewer than MaxUnread of its outputs wait for a reader; else it is paused ([Pause], [OutputBlocked],
-// [Resume]). The bound holds if no output is larger than StageSpec.MaxOutputBytes, and if Decide is called before a task
-// reports another output. Then a node is never over its budget, but for this: the earliest unfinished source partition
+// [Resume]). The bound holds if no output is larger than StageSpec.MaxOutputBytes, if Decide is called before a task
+// reports another output, and if a paused task takes no memory for it. Then a node is never over its budget, but for this: the earliest unfinished source partition
 // may always run, one such at a time, and so may one that a rank waits for ([Needed]). A node is over its budget by at
 // most the bytes of these. The ReplayReserve of each budget is for such source partitions and for replays alone.
 //
