@@ -33,7 +33,7 @@ func buildMultiCrop(a *args, ten bool) (Operator, error) {
 		return nil, err
 	}
 	o.info = cpuInfo(a.operator, 1, a.canon)
-	o.info.KeepsRows, o.info.ChangesPixelsOnly = false, false
+	o.info.KeepsRows, o.info.ChangesPixelsOnly, o.info.Fanout = false, false, int64(o.fan())
 	return o, nil
 }
 

@@ -32,6 +32,9 @@ type Info struct {
 	Resources map[string]int
 	// KeepsRows says that row i of the output comes from row i of the input, always.
 	KeepsRows bool
+	// Fanout is how many rows every row becomes where that is always the same number and not one; else 0. It is known from
+	// the parameters, so it is not part of a digest.
+	Fanout int64 `json:"-"`
 	// Deterministic says that equal input, parameters and key give equal bytes on every supported machine.
 	Deterministic bool
 	// ChangesPixelsOnly says that the operator can't change which rows there are, nor their order.

@@ -138,6 +138,9 @@ func buildVirtualEmit(_ int, a *args) (Operator, error) {
 	o.info = cpuInfo(a.operator, 1, a.canon)
 	o.info.KeepsRows = o.rows == 1
 	o.info.ChangesPixelsOnly = o.info.KeepsRows
+	if o.rows != 1 {
+		o.info.Fanout = o.rows
+	}
 	return o, nil
 }
 

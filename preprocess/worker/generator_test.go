@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/loader/dataset/datasettest"
+	"github.com/millrace/millrace/preprocess/exec"
 	"github.com/millrace/millrace/preprocess/exec/run"
 	"github.com/millrace/millrace/preprocess/lineage"
 	"github.com/millrace/millrace/preprocess/op"
@@ -83,5 +84,41 @@ func TestAPanicAfterOutputsNamesItsSample(t *testing.T) {
 	}
 	if failed != 1 {
 		t.Errorf("%d source partitions failed because of one sample", failed)
+	}
+}
+
+// What a stage will make is known where its rows have one size and each becomes the same number of rows.
+func TestExpectedBytes(t *testing.T) {
+	const row, label = 1000 + rowOverhead, 8
+	emit := func(rows int) recipe.Operator {
+		return recipe.Operator{Name: "virtual_emit", Params: map[string]any{"rows": rows, "bytes": row - rowOverhead - label}}
+	}
+	crop := recipe.Operator{Name: "ten_crop", Params: map[string]any{"field": "image", "size": 2}}
+	bytes, image := recipe.Field{Name: "bin", From: []string{"bin"}}, recipe.Field{Name: "image", From: []string{"jpg"}}
+	for name, c := range map[string]struct {
+		field recipe.Field
+		ops   []recipe.Operator
+		want  int64
+	}{
+		"one row of each":        {bytes, []recipe.Operator{emit(1)}, 3 * row},
+		"five of each":           {bytes, []recipe.Operator{emit(5)}, 15 * row},
+		"two times three":        {bytes, []recipe.Operator{emit(2), emit(3)}, 18 * row},
+		"none":                   {bytes, []recipe.Operator{emit(0)}, 0},
+		"crops":                  {image, []recipe.Operator{{Name: "decode_image", Params: map[string]any{"field": "image"}}, crop}, 30 * (12 + rowOverhead)},
+		"bytes of unknown sizes": {bytes, nil, 0},
+		"no rows of crops":       {image, []recipe.Operator{{Name: "decode_image", Params: map[string]any{"field": "image"}}, crop, {Name: "virtual_emit", Params: map[string]any{"rows": 0}}}, 0},
+	} {
+		p, err := plan.New(&recipe.Recipe{Source: []string{"data"}, Fields: []recipe.Field{c.field}, Operators: c.ops})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := expectedBytes(&p.Stages[0], 3); got != c.want {
+			t.Errorf("%s: %d bytes, want %d", name, got, c.want)
+		}
+	}
+	huge := emitPlan(t)
+	if got := expectedBytes(&huge.Stages[0], exec.Unlimited); got != 0 {
+		t.Errorf("more rows than can be counted: %d bytes", got)
 	}
 }

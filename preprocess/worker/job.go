@@ -112,10 +112,26 @@ func stageSpecs(p *plan.Plan, samples int64) []exec.StageSpec {
 func (j *job) offer(id lineage.ID, grant run.Grant, skip []lineage.ID) run.Offer {
 	rows := min(j.layout.PartitionSamples, j.layout.NumSamples-int64(id.Source)*j.layout.PartitionSamples) //nolint:gosec // Checked by ordinals.
 	o := run.Offer{Grant: grant, Offered: exec.Offered{ID: id, Rows: max(0, rows), Skip: skip}}
-	if s := &j.plan.Stages[0]; keepsRows(s) && s.RowBytes > 0 && o.Rows > 0 && s.RowBytes < exec.Unlimited/o.Rows {
-		o.ExpectBytes = o.Rows * (s.RowBytes + rowOverhead)
-	}
+	o.ExpectBytes = expectedBytes(&j.plan.Stages[0], o.Rows)
 	return o
+}
+
+// expectedBytes is what a stage whose rows have one size makes of some rows; 0 where their number depends on the data.
+func expectedBytes(s *plan.Stage, rows int64) int64 {
+	for _, o := range s.Ops {
+		fanout := o.Info().Fanout
+		switch {
+		case o.Info().KeepsRows:
+		case fanout == 0 || rows > exec.Unlimited/fanout:
+			return 0
+		default:
+			rows *= fanout
+		}
+	}
+	if row := s.RowBytes + rowOverhead; s.RowBytes > 0 && rows > 0 && row < exec.Unlimited/rows {
+		return rows * row
+	}
+	return 0
 }
 
 // ordinals are the manifest ordinals of a source partition's samples, in stream order.
