@@ -21,6 +21,9 @@ const (
 	Kernels  = "kernel_side.py"
 	Images   = "kernel_images.py"
 	Ray      = "ray_side.py"
+	// RingTrainer and TorchTrainer take batches that are ready, see trainer.py.
+	RingTrainer  = "ring_trainer.py"
+	TorchTrainer = "torch_trainer.py"
 )
 
 // Unpack writes the programs to the directory dir.

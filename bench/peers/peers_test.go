@@ -13,7 +13,7 @@ func TestUnpackWritesEveryProgramAndWhatItImports(t *testing.T) {
 	if err := peers.Unpack(dir); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{peers.Millrace, peers.Torch, peers.Versions, peers.Kernels, peers.Images, "consume.py"} {
+	for _, name := range []string{peers.Millrace, peers.Torch, peers.Versions, peers.Kernels, peers.Images, "consume.py", peers.RingTrainer, peers.TorchTrainer, "trainer.py"} {
 		want, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -37,8 +37,8 @@ func Move(ctx context.Context, network string, rows int, o Options) (*MoveResult
 	bytes := float64(rows * (imageBytes + 8))
 	return &MoveResult{
 		Scenario: NameMove, Network: network, MiB: math.Round(bytes/(1<<20)*100) / 100,
-		MBPerSecond: math.Round(median(turns, used.speed) * 1000), CPUPerGB: median(turns, used.cpuPerGB),
-		CPUMicros: math.Round(median(turns, func(u used) float64 { return u.CPU.Seconds() * 1e6 / float64(u.Batches) })),
+		MBPerSecond: math.Round(middle(turns, used.speed) * 1000), CPUPerGB: middle(turns, used.cpuPerGB),
+		CPUMicros: math.Round(middle(turns, func(u used) float64 { return u.CPU.Seconds() * 1e6 / float64(u.Batches) })),
 	}, nil
 }
 

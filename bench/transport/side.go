@@ -23,6 +23,7 @@ import (
 const (
 	KindOurs   = "ours"
 	KindStock  = "stock"
+	KindFeed   = "feed"
 	RoleServer = "server"
 	RoleClient = "client"
 )
@@ -65,7 +66,7 @@ func (s Side) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	var c counters
 	run, ok := map[[2]string]func(context.Context, *counters) (string, func() error, error){
 		{KindOurs, RoleServer}: s.serveOurs, {KindStock, RoleServer}: s.serveStock,
-		{KindOurs, RoleClient}: s.readOurs, {KindStock, RoleClient}: s.readStock,
+		{KindOurs, RoleClient}: s.readOurs, {KindStock, RoleClient}: s.readStock, {KindFeed, RoleServer}: s.feed,
 	}[[2]string{s.Kind, s.Role}]
 	if !ok || s.Rows < 1 {
 		return errkind.Errorf(errkind.Invalid, "%s %s is no side of this benchmark", s.Kind, s.Role)

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/internal/errkind"
 )
 
-// Scenario is one hop with batches of one size.
+// Scenario is one path of batches of one size.
 type Scenario struct {
 	// Name is what it is called on the command line and in results.
 	Name string
@@ -27,14 +27,21 @@ type Scenario struct {
 	Network string
 	// Rows of a batch, each an image of 3x224x224 bytes and a label.
 	Rows int
+	// Tries bounds how many settings of a peer are tried; 0: all.
+	Tries int
+
+	run func(ctx context.Context, s Scenario, o Options) (any, error)
 }
 
 // Scenarios lists them.
 func Scenarios() []Scenario {
 	return []Scenario{
-		{Name: "tcp_38mb", About: "worker to sidecar over TCP, batches of 256 images (38 MB)", Network: "tcp", Rows: 256},
-		{Name: "uds_38mb", About: "the same over a Unix socket", Network: "unix", Rows: 256},
-		{Name: "tcp_1mb", About: "worker to sidecar over TCP, batches of 7 images (1 MB)", Network: "tcp", Rows: 7},
+		{Name: "tcp_38mb", About: "worker to sidecar over TCP, batches of 256 images (38 MB)", Network: "tcp", Rows: 256, run: runHop},
+		{Name: "uds_38mb", About: "the same over a Unix socket", Network: "unix", Rows: 256, run: runHop},
+		{Name: "tcp_1mb", About: "worker to sidecar over TCP, batches of 7 images (1 MB)", Network: "tcp", Rows: 7, run: runHop},
+		{Name: "ring", About: "sidecar to trainer, a batch of one image each 2 ms: what handing it over costs", Rows: 1, run: runRing},
+		{Name: "ring_copy", About: "sidecar to trainer, batches of 256 images (38 MB) put together from slices", Rows: 256, run: runRingCopy},
+		{Name: "e2e_virtual", About: "virtual workers to trainer, batches of 256 images, beside torch's DataLoader", Rows: 256, run: runVirtual},
 	}
 }
 
@@ -48,7 +55,7 @@ func Find(name string) (Scenario, error) {
 	return Scenario{}, errkind.Errorf(errkind.Invalid, "there is no scenario %q of transport", name)
 }
 
-// Result is the outcome of a scenario. A GB is 10^9 bytes of payload; each figure is the median over the rounds.
+// Result is the outcome of a hop. A GB is 10^9 bytes of payload; each figure is the median over the rounds.
 type Result struct {
 	Scenario string `json:"scenario"`
 	// GBPerSecond and CPUPerGB are those of Millrace, CPU seconds of both processes together.
@@ -75,6 +82,9 @@ type Options struct {
 	TLS bool
 	// Flight keeps to Flight on our side.
 	Flight bool
+	// Python is the interpreter of trainers, and Env its environment.
+	Python string
+	Env    []string
 	// Log hears how it goes.
 	Log io.Writer
 
@@ -93,12 +103,17 @@ func (w *lockedWriter) Write(p []byte) (int, error) {
 	return w.to.Write(p) //nolint:wrapcheck // It stands for the writer.
 }
 
-// Run runs a scenario.
-func Run(ctx context.Context, s Scenario, o Options) (*Result, error) {
+// Run runs a scenario. What it gives is a JSON object: a [Result], [RingResult], [CopyResult] or [VirtualResult].
+func Run(ctx context.Context, s Scenario, o Options) (any, error) {
 	if o.Rounds < 1 || o.Window <= 0 || o.WarmUp < 0 {
 		return nil, errkind.Errorf(errkind.Invalid, "a benchmark needs 1 round at least and a window")
 	}
 	o.Log = &lockedWriter{to: o.Log}
+	return s.run(ctx, s, o)
+}
+
+// runHop measures one hop of ours and of stock, in turns.
+func runHop(ctx context.Context, s Scenario, o Options) (any, error) {
 	var ours, stock []used
 	for round := range o.Rounds {
 		for _, kind := range []string{KindOurs, KindStock} {
@@ -117,14 +132,15 @@ func Run(ctx context.Context, s Scenario, o Options) (*Result, error) {
 		}
 	}
 	r := &Result{
-		Scenario: s.Name, GBPerSecond: median(ours, used.speed), CPUPerGB: median(ours, used.cpuPerGB), GarbageMB: median(ours, used.garbageMB),
-		StockGBPerSecond: median(stock, used.speed), StockCPUPerGB: median(stock, used.cpuPerGB),
+		Scenario: s.Name, GBPerSecond: middle(ours, used.speed), CPUPerGB: middle(ours, used.cpuPerGB), GarbageMB: middle(ours, used.garbageMB),
+		StockGBPerSecond: middle(stock, used.speed), StockCPUPerGB: middle(stock, used.cpuPerGB),
 	}
 	r.CPURatio, r.SpeedRatio = rounded(r.CPUPerGB/r.StockCPUPerGB), rounded(r.GBPerSecond/r.StockGBPerSecond)
 	return r, nil
 }
 
-func median(turns []used, of func(used) float64) float64 {
+// middle is the median of a figure.
+func middle[T any](turns []T, of func(T) float64) float64 {
 	v := make([]float64, len(turns))
 	for i, u := range turns {
 		v[i] = of(u)
@@ -143,6 +159,10 @@ type used struct {
 	CPU     time.Duration // user and system
 	Alloc   uint64        // bytes taken from the Go heap
 	Time    time.Duration
+	// Ready is how many batches since the last question were ready when a trainer asked for them; NextMedian and NextP99
+	// are how long it took to have one of them.
+	Ready               int64
+	NextMedian, NextP99 time.Duration
 }
 
 func (u used) speed() float64     { return float64(u.Bytes) / 1e9 / u.Time.Seconds() }
@@ -154,5 +174,6 @@ func (u used) minus(before used) used {
 	return used{
 		Bytes: u.Bytes - before.Bytes, Batches: u.Batches - before.Batches, CPU: u.CPU - before.CPU,
 		Alloc: u.Alloc - before.Alloc, Time: u.Time - before.Time,
+		Ready: u.Ready, NextMedian: u.NextMedian, NextP99: u.NextP99,
 	}
 }

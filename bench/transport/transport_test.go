@@ -5,6 +5,8 @@ import (
 	"context"
 	"io"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +47,8 @@ func side(args []string) transport.Side {
 			s.Dir = value
 		case "--address":
 			s.Address = value
+		case "--rows":
+			s.Rows, _ = strconv.Atoi(value)
 		case "--tls":
 			s.TLS = true
 		case "--hash":
@@ -61,13 +65,14 @@ func TestScenariosMoveBatches(t *testing.T) {
 		for _, s := range transport.Scenarios()[:2] {
 			var log bytes.Buffer
 			s.Rows = 2
-			r, err := transport.Run(t.Context(), s, transport.Options{
+			result, err := transport.Run(t.Context(), s, transport.Options{
 				Program: os.Args[0], Rounds: 1, Window: 100 * time.Millisecond, WarmUp: 50 * time.Millisecond, TLS: encrypted, Log: &log,
 			})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, &log)
 			}
-			if r.GBPerSecond <= 0 || r.StockGBPerSecond <= 0 || r.CPURatio <= 0 || r.Scenario != s.Name || strings.Count(log.String(), "\n") != 2 {
+			r, ok := result.(*transport.Result)
+			if !ok || r.GBPerSecond <= 0 || r.StockGBPerSecond <= 0 || r.CPURatio <= 0 || r.Scenario != s.Name || strings.Count(log.String(), "\n") != 2 {
 				t.Errorf("%+v\n%s", r, &log)
 			}
 		}
@@ -87,6 +92,47 @@ func TestPartitionsAreMoved(t *testing.T) {
 		}
 		if r.Scenario != transport.NameMove || r.Network != network || r.MiB != 1 || r.MBPerSecond <= 0 || r.CPUPerGB <= 0 || r.CPUMicros <= 0 {
 			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// Python trainers get batches, ours from a sidecar, and the figures of each are there.
+func TestTrainersTakeBatches(t *testing.T) {
+	t.Setenv(sideVariable, "1")
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := transport.Options{
+		Program: os.Args[0], Rounds: 1, Window: 100 * time.Millisecond, WarmUp: 50 * time.Millisecond,
+		Python: filepath.Join(root, ".cache/venv/bin/python"), Env: append(os.Environ(), "PYTHONPATH="+filepath.Join(root, "clients/python/src")),
+	}
+	for name, check := range map[string]func(any) bool{
+		"ring": func(r any) bool {
+			v, ok := r.(transport.RingResult)
+			return ok && v.HandoverUS > 0 && v.HandoverP99US >= v.HandoverUS && v.SidecarCPUUS > 0 && v.TrainerCPUUS > 0 && v.Batches > 0
+		},
+		"ring_copy": func(r any) bool {
+			v, ok := r.(transport.CopyResult)
+			return ok && v.GBPerSecond > 0 && v.CPUPerGB > 0 && v.MemcpyGBPerSecond > 0
+		},
+		"e2e_virtual": func(r any) bool {
+			v, ok := r.(transport.VirtualResult)
+			return ok && v.GBPerSecond > 0 && v.PeerGBPerSecond > 0 && v.PeerCPUPerGB > 0 && v.Ratio > 0 && v.Peer != ""
+		},
+	} {
+		s, err := transport.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		s.Rows, s.Tries, o.Log = 2, 1, &log
+		r, err := transport.Run(t.Context(), s, o)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, &log)
+		}
+		if !check(r) {
+			t.Errorf("%s: %+v\n%s", name, r, &log)
 		}
 	}
 }

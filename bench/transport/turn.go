@@ -34,12 +34,12 @@ func turn(ctx context.Context, s Scenario, kind string, o Options) (sum used, er
 	if o.hash {
 		args = append(args, "--hash")
 	}
-	server, err := start(ctx, o, append(args, "--role", RoleServer)...)
+	server, err := startSide(ctx, o, append(args, "--role", RoleServer)...)
 	if err != nil {
 		return used{}, err
 	}
 	defer func() { err = errors.Join(err, server.stop()) }()
-	client, err := start(ctx, o, append(args, "--role", RoleClient, "--address", server.ready.Address)...)
+	client, err := startSide(ctx, o, append(args, "--role", RoleClient, "--address", server.ready.Address)...)
 	if err != nil {
 		return used{}, err
 	}
@@ -95,10 +95,14 @@ type process struct {
 	ready sideReady
 }
 
-// start starts a process and waits until it is ready.
-func start(ctx context.Context, o Options, args ...string) (*process, error) {
-	cmd := exec.CommandContext(ctx, o.Program, append(append([]string(nil), o.Args...), args...)...) //nolint:gosec // The program is this one.
-	cmd.Stderr = o.Log                                                                               // Both processes of a turn write to it, so Run has put a lock before it.
+// startSide starts a [Side] and waits until it is ready.
+func startSide(ctx context.Context, o Options, args ...string) (*process, error) {
+	return start(exec.CommandContext(ctx, o.Program, append(append([]string(nil), o.Args...), args...)...), o.Log) //nolint:gosec // The program is this one.
+}
+
+// start starts a process and waits until it is ready. Both processes of a turn write to log, so Run has put a lock before it.
+func start(cmd *exec.Cmd, log io.Writer) (*process, error) {
+	cmd.Stderr = log
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("starting a side: %w", err)

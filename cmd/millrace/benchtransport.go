@@ -20,7 +20,8 @@ func (a *app) benchTransportCmd() *cobra.Command {
 		Use:   "transport",
 		Short: "Move batches between two processes, beside stock Arrow Flight",
 		Long: "Move ready batches from one process to another as Millrace does, with stock Arrow Flight of Go on the same batches\n" +
-			"beside it, in turns. CPU seconds of both processes are counted. Without --scenario all are run, one JSON line each.",
+			"beside it, in turns; or hand them over to a Python trainer. CPU seconds of all processes are counted. Without\n" +
+			"--scenario all are run, one JSON line each.",
 		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			todo := transport.Scenarios()
@@ -36,6 +37,9 @@ func (a *app) benchTransportCmd() *cobra.Command {
 				return fmt.Errorf("finding this program to start both sides: %w", err)
 			}
 			o.Program, o.Args, o.Window = self, []string{"bench", "transport", "side"}, time.Duration(seconds*float64(time.Second))
+			if o.Env, o.Python, err = a.benchPython(o.Python); err != nil {
+				return err
+			}
 			for _, s := range todo {
 				r, err := transport.Run(c.Context(), s, o)
 				if errkind.Of(err) == errkind.Invalid {
@@ -51,11 +55,12 @@ func (a *app) benchTransportCmd() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVar(&name, "scenario", "", "tcp_38mb, uds_38mb or tcp_1mb")
+	c.Flags().StringVar(&name, "scenario", "", "tcp_38mb, uds_38mb, tcp_1mb, ring, ring_copy or e2e_virtual")
 	c.Flags().IntVar(&o.Rounds, "rounds", 3, "turns of each side")
 	c.Flags().Float64Var(&seconds, "seconds", 4, "length of a measured window")
 	c.Flags().BoolVar(&o.TLS, "tls", false, "encrypt the connections of both sides, but for Unix sockets")
 	c.Flags().BoolVar(&o.Flight, "flight", false, "keep to Flight on our side too, without the channel of workers")
+	c.Flags().StringVar(&o.Python, "python", "", "interpreter of trainers (default: that of make setup-test, else python3)")
 	c.AddCommand(a.benchTransportSideCmd())
 	return c
 }

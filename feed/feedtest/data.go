@@ -19,6 +19,8 @@ type Data struct {
 	NumRows, PartitionRows int64
 	// TensorBytes is the size of the image of a row.
 	TensorBytes int
+	// Plain leaves the column of text out.
+	Plain bool
 }
 
 // Schema is the columns of the output: image (a tensor of bytes), label and text.
@@ -27,11 +29,11 @@ func (d Data) Schema() (*arrow.Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	return arrow.NewSchema([]arrow.Field{
-		{Name: "image", Type: tensor},
-		{Name: "label", Type: arrow.PrimitiveTypes.Int64},
-		{Name: "text", Type: arrow.BinaryTypes.String},
-	}, nil), nil
+	fields := []arrow.Field{{Name: "image", Type: tensor}, {Name: "label", Type: arrow.PrimitiveTypes.Int64}}
+	if !d.Plain {
+		fields = append(fields, arrow.Field{Name: "text", Type: arrow.BinaryTypes.String})
+	}
+	return arrow.NewSchema(fields, nil), nil
 }
 
 // encodedSchema is the schema as the dispatcher sends it.
@@ -85,9 +87,11 @@ func (d Data) Record(epoch uint64, source int64) (arrow.RecordBatch, error) {
 		keys.Append(fmt.Sprintf("shard-0/%d", row))
 		samples.Append(row)
 	}
-	columns := []arrow.Array{
-		tensors(schema.Field(0).Type, int(n), pixels), labels.NewArray(), texts.NewArray(), keys.NewArray(), samples.NewArray(),
+	columns := []arrow.Array{tensors(schema.Field(0).Type, int(n), pixels), labels.NewArray()}
+	if !d.Plain {
+		columns = append(columns, texts.NewArray())
 	}
+	columns = append(columns, keys.NewArray(), samples.NewArray())
 	defer func() {
 		for _, c := range columns {
 			c.Release()

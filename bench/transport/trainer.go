@@ -1,0 +1,279 @@
+package transport
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/millrace/millrace/bench/peers"
+	"github.com/millrace/millrace/bench/proctree"
+	"github.com/millrace/millrace/internal/sleep"
+)
+
+// RingResult is what it costs to hand a batch over; medians over the rounds.
+type RingResult struct {
+	Scenario string `json:"scenario"`
+	// HandoverUS is how long next() takes a trainer whose batch is ready, the median, HandoverP99US the 99th percentile.
+	HandoverUS    float64 `json:"handover_us"`
+	HandoverP99US float64 `json:"handover_p99_us"`
+	// SidecarCPUUS is the time on a core of the whole sidecar for each batch, and TrainerCPUUS that of the trainer.
+	SidecarCPUUS float64 `json:"sidecar_cpu_us"`
+	TrainerCPUUS float64 `json:"trainer_cpu_us"`
+	Batches      int64   `json:"batches"`
+}
+
+// CopyResult is how fast batches are put together and handed over; medians over the rounds.
+type CopyResult struct {
+	Scenario    string  `json:"scenario"`
+	GBPerSecond float64 `json:"gb_per_s"`
+	CPUPerGB    float64 `json:"cpu_s_per_gb"`
+	// MemcpyGBPerSecond is how fast one core copies as much from one place to another.
+	MemcpyGBPerSecond float64 `json:"memcpy_gb_per_s"`
+	GarbageMB         float64 `json:"garbage_mb_per_batch"`
+}
+
+// VirtualResult sets the way from virtual workers to the trainer beside torch's DataLoader; medians over the rounds.
+type VirtualResult struct {
+	Scenario        string  `json:"scenario"`
+	GBPerSecond     float64 `json:"gb_per_s"`
+	CPUPerGB        float64 `json:"cpu_s_per_gb"`
+	PeerGBPerSecond float64 `json:"peer_gb_per_s"`
+	PeerCPUPerGB    float64 `json:"peer_cpu_s_per_gb"`
+	// Peer is the fastest of the peer's settings.
+	Peer string `json:"peer"`
+	// Ratio is Millrace's throughput by the peer's.
+	Ratio float64 `json:"ratio"`
+	// NextP99MS is the 99th percentile of how long next() takes when the batch is ready.
+	NextP99MS float64 `json:"next_p99_ms"`
+}
+
+// trainerSettings are what a trainer's program is told.
+type trainerSettings struct {
+	Endpoint string  `json:"endpoint,omitempty"`
+	Rows     int     `json:"rows"`
+	Pause    float64 `json:"pause_s"`
+	Touch    bool    `json:"touch"`
+	// The rest is the peer's.
+	How      string `json:"how,omitempty"`
+	Workers  int    `json:"workers,omitempty"`
+	Prefetch int    `json:"prefetch_factor,omitempty"`
+	Sharing  string `json:"sharing,omitempty"`
+}
+
+// trainerUse is what a trainer and its sidecar used in a window.
+type trainerUse struct{ trainer, sidecar used }
+
+func (u trainerUse) sum() used {
+	s := u.trainer
+	s.CPU += u.sidecar.CPU
+	s.Alloc += u.sidecar.Alloc
+	return s
+}
+
+// trainerTurn measures one window of a Python trainer: of ours with a sidecar, else of the peer.
+func trainerTurn(ctx context.Context, o Options, program string, ours bool, s trainerSettings) (u trainerUse, err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.WarmUp+o.Window+60*time.Second)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "millrace-bench-")
+	if err != nil {
+		return u, fmt.Errorf("making a directory for sockets: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := peers.Unpack(dir); err != nil {
+		return u, err
+	}
+	var sidecar *process
+	if ours {
+		inner, stop := context.WithCancel(ctx)
+		wait, err := serveDispatcher(inner, dir, s.Rows)
+		if err != nil {
+			stop()
+			return u, err
+		}
+		defer func() {
+			stop()
+			err = errors.Join(err, wait())
+		}()
+		if sidecar, err = startSide(ctx, o, "--kind", KindFeed, "--role", RoleServer, "--rows", strconv.Itoa(s.Rows), "--dir", dir); err != nil {
+			return u, err
+		}
+		defer func() { err = errors.Join(err, sidecar.stop()) }()
+		s.Endpoint = sidecar.ready.Address
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return u, fmt.Errorf("telling the trainer what to do: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, o.Python, filepath.Join(dir, program), string(text)) //nolint:gosec // The user names the interpreter.
+	cmd.Env = o.Env
+	trainer, err := start(cmd, o.Log)
+	if err != nil {
+		return u, err
+	}
+	defer func() { err = errors.Join(err, trainer.stop()) }()
+	before, err := askTrainer(ctx, o.WarmUp, trainer, sidecar)
+	if err != nil {
+		return u, err
+	}
+	after, err := askTrainer(ctx, o.Window, trainer, sidecar)
+	if err != nil {
+		return u, err
+	}
+	return trainerUse{after.trainer.minus(before.trainer), after.sidecar.minus(before.sidecar)}, nil
+}
+
+// askTrainer asks after d what was used so far. The trainer's time on a core is that of all its processes.
+func askTrainer(ctx context.Context, d time.Duration, trainer, sidecar *process) (u trainerUse, err error) {
+	if u.trainer, err = askOne(ctx, d, trainer); err != nil {
+		return u, err
+	}
+	tree, err := proctree.New("/proc").Tree(trainer.cmd.Process.Pid)
+	if err != nil {
+		return u, err
+	}
+	if len(tree) > 1 {
+		u.trainer.CPU = proctree.CPU(tree)
+	}
+	if sidecar != nil {
+		u.sidecar, err = sidecar.ask()
+	}
+	return u, err
+}
+
+// askOne asks after d.
+func askOne(ctx context.Context, d time.Duration, p *process) (used, error) {
+	if err := sleep.For(ctx, d); err != nil {
+		return used{}, err
+	}
+	return p.ask()
+}
+
+// ringPause is the step of a trainer to which batches are handed over that are ready.
+const ringPause = 0.002
+
+func runRing(ctx context.Context, s Scenario, o Options) (any, error) {
+	var turns []trainerUse
+	for round := range o.Rounds {
+		u, err := trainerTurn(ctx, o, peers.RingTrainer, true, trainerSettings{Rows: s.Rows, Pause: ringPause})
+		if err != nil {
+			return nil, fmt.Errorf("measuring %s: %w", s.Name, err)
+		}
+		turns = append(turns, u)
+		if _, err := fmt.Fprintf(o.Log, "round %d  next() %.1f us (p99 %.1f us), %.1f us of CPU in the sidecar, %.1f in the trainer, %d of %d batches were ready\n",
+			round+1, us(u.trainer.NextMedian), us(u.trainer.NextP99), u.sidecarUS(), u.trainerUS(), u.trainer.Ready, u.trainer.Batches); err != nil {
+			return nil, fmt.Errorf("writing the log: %w", err)
+		}
+	}
+	return RingResult{
+		Scenario:   s.Name,
+		HandoverUS: middle(turns, func(u trainerUse) float64 { return us(u.trainer.NextMedian) }), HandoverP99US: middle(turns, func(u trainerUse) float64 { return us(u.trainer.NextP99) }),
+		SidecarCPUUS: middle(turns, trainerUse.sidecarUS), TrainerCPUUS: middle(turns, trainerUse.trainerUS),
+		Batches: turns[0].trainer.Batches,
+	}, nil
+}
+
+func us(d time.Duration) float64 { return float64(d) / 1e3 }
+
+func (u trainerUse) sidecarUS() float64 { return us(u.sidecar.CPU) / float64(u.trainer.Batches) }
+func (u trainerUse) trainerUS() float64 { return us(u.trainer.CPU) / float64(u.trainer.Batches) }
+
+func runRingCopy(ctx context.Context, s Scenario, o Options) (any, error) {
+	var turns []used
+	var copies []float64
+	for round := range o.Rounds {
+		u, err := trainerTurn(ctx, o, peers.RingTrainer, true, trainerSettings{Rows: s.Rows})
+		if err != nil {
+			return nil, fmt.Errorf("measuring %s: %w", s.Name, err)
+		}
+		turns = append(turns, u.sum())
+		copies = append(copies, memcpyGBPerSecond(s.Rows*imageBytes))
+		if _, err := fmt.Fprintf(o.Log, "round %d  %.2f GB/s, %.3f CPU s/GB (%.3f in the trainer), memcpy %.2f GB/s\n",
+			round+1, u.sum().speed(), u.sum().cpuPerGB(), u.trainer.cpuPerGB(), copies[round]); err != nil {
+			return nil, fmt.Errorf("writing the log: %w", err)
+		}
+	}
+	return CopyResult{
+		Scenario: s.Name, GBPerSecond: middle(turns, used.speed), CPUPerGB: middle(turns, used.cpuPerGB), GarbageMB: middle(turns, used.garbageMB),
+		MemcpyGBPerSecond: middle(copies, func(v float64) float64 { return v }),
+	}, nil
+}
+
+// memcpyGBPerSecond copies n bytes between two places again and again, on one core, for a while.
+func memcpyGBPerSecond(n int) float64 {
+	from, to := make([]byte, n), make([]byte, n)
+	for i := range from {
+		from[i] = byte(i)
+	}
+	copy(to, from)
+	copied, began := 0, time.Now()
+	for time.Since(began) < 300*time.Millisecond {
+		copied += copy(to, from)
+	}
+	return float64(copied) / 1e9 / time.Since(began).Seconds()
+}
+
+// peerTries is settings of the peer, of which the fastest is taken.
+func peerTries(rows int) []trainerSettings {
+	var all []trainerSettings
+	for _, how := range []string{"rows", "clone", "shared"} {
+		for _, workers := range []int{1, 2} {
+			for _, sharing := range []string{"file_descriptor", "file_system"} {
+				all = append(all, trainerSettings{Rows: rows, Touch: true, How: how, Workers: workers, Prefetch: 2, Sharing: sharing})
+			}
+		}
+	}
+	return all
+}
+
+func runVirtual(ctx context.Context, s Scenario, o Options) (any, error) {
+	short := o
+	short.Window, short.WarmUp = min(o.Window, time.Second), min(o.WarmUp, time.Second/2)
+	var best trainerSettings
+	most := 0.0
+	tries := peerTries(s.Rows)
+	if s.Tries > 0 {
+		tries = tries[:min(s.Tries, len(tries))]
+	}
+	for _, try := range tries {
+		u, err := trainerTurn(ctx, short, peers.TorchTrainer, false, try)
+		if err != nil {
+			return nil, fmt.Errorf("measuring %s, peer: %w", s.Name, err)
+		}
+		if _, err := fmt.Fprintf(o.Log, "peer %-6s %d workers, %-15s %.2f GB/s\n", try.How, try.Workers, try.Sharing, u.trainer.speed()); err != nil {
+			return nil, fmt.Errorf("writing the log: %w", err)
+		}
+		if u.trainer.speed() > most {
+			best, most = try, u.trainer.speed()
+		}
+	}
+	var ours, theirs []used
+	for round := range o.Rounds {
+		a, err := trainerTurn(ctx, o, peers.RingTrainer, true, trainerSettings{Rows: s.Rows, Touch: true})
+		if err != nil {
+			return nil, fmt.Errorf("measuring %s: %w", s.Name, err)
+		}
+		b, err := trainerTurn(ctx, o, peers.TorchTrainer, false, best)
+		if err != nil {
+			return nil, fmt.Errorf("measuring %s, peer: %w", s.Name, err)
+		}
+		ours, theirs = append(ours, a.sum()), append(theirs, b.trainer)
+		if _, err := fmt.Fprintf(o.Log, "round %d  %.2f GB/s, %.3f CPU s/GB; peer %.2f GB/s, %.3f CPU s/GB\n",
+			round+1, a.sum().speed(), a.sum().cpuPerGB(), b.trainer.speed(), b.trainer.cpuPerGB()); err != nil {
+			return nil, fmt.Errorf("writing the log: %w", err)
+		}
+	}
+	r := VirtualResult{
+		Scenario: s.Name, GBPerSecond: middle(ours, used.speed), CPUPerGB: middle(ours, used.cpuPerGB),
+		PeerGBPerSecond: middle(theirs, used.speed), PeerCPUPerGB: middle(theirs, used.cpuPerGB),
+		Peer:      fmt.Sprintf("%s, %d workers, %s", best.How, best.Workers, best.Sharing),
+		NextP99MS: middle(ours, func(u used) float64 { return us(u.NextP99) / 1e3 }),
+	}
+	r.Ratio = rounded(r.GBPerSecond / r.PeerGBPerSecond)
+	return r, nil
+}
