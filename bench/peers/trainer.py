@@ -34,21 +34,26 @@ def run(batches: Iterator[Any], waits: Callable[[], int], settings: dict[str, An
     """Take batches until standard input ends.
 
     Args:
-        batches: endless; numpy arrays or tensors [rows, …].
+        batches: numpy arrays or tensors [rows, …]; endless, or an epoch that is taken when all of it is ready.
         waits: how many batches were not ready when they were asked for, so far.
-        settings: pause_s between batches, and whether to touch each page of a batch.
+        settings: pause_s between batches, and whether to touch each page of a batch; burst is set for such an epoch.
     """
-    pause, touch = settings["pause_s"], settings["touch"]
     next(batches)
     _say(address="")
-    began, waited = time.perf_counter_ns(), waits()
+    burst = "burst" in settings
+    if burst:
+        os.read(0, 1 << 10)
+    pause, touch = settings["pause_s"], settings["touch"]
+    began, waited, cpu = time.perf_counter_ns(), waits(), _cpu()
     count, size, times = 0, 0, []
     while True:
         if pause:
             time.sleep(pause)
         asked = time.perf_counter_ns()
-        batch = next(batches)
+        batch = next(batches, None)
         took = time.perf_counter_ns() - asked
+        if batch is None:
+            break
         now = waits()
         if now == waited:
             times.append(took)
@@ -58,21 +63,31 @@ def run(batches: Iterator[Any], waits: Callable[[], int], settings: dict[str, An
         if touch:
             batch.reshape(-1)[::PAGE].sum()
         del batch
-        if select.select([0], [], [], 0)[0]:
+        if not burst and select.select([0], [], [], 0)[0]:
             if not os.read(0, 1 << 10):
                 return
-            used = resource.getrusage(resource.RUSAGE_SELF)
-            times.sort()
-            _say(
-                Bytes=size,
-                Batches=count,
-                CPU=int((used.ru_utime + used.ru_stime) * 1e9),
-                Time=time.perf_counter_ns() - began,
-                Ready=len(times),
-                NextMedian=times[len(times) // 2] if times else 0,
-                NextP99=times[len(times) * 99 // 100] if times else 0,
-            )
+            _report(size, count, began, cpu, times)
             times = []
+    _report(size, count, began, cpu, times)
+    os.read(0, 1 << 10)
+
+
+def _report(size: int, count: int, began: int, cpu: int, times: list[int]) -> None:
+    times.sort()
+    _say(
+        Bytes=size,
+        Batches=count,
+        CPU=_cpu() - cpu,
+        Time=time.perf_counter_ns() - began,
+        Ready=len(times),
+        NextMedian=times[len(times) // 2] if times else 0,
+        NextP99=times[len(times) * 99 // 100] if times else 0,
+    )
+
+
+def _cpu() -> int:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return int((used.ru_utime + used.ru_stime) * 1e9)
 
 
 def _say(**facts: Any) -> None:

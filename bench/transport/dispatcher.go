@@ -14,21 +14,25 @@ import (
 	workerv1 "github.com/millrace/millrace/proto/millrace/worker/v1"
 )
 
-// sealedAhead is how many batches are placed and sealed beyond those consumed.
-const sealedAhead = 64
-
-// dispatcher stands in for one: of one rank, whose partitions are all there. It places and seals as the rank goes on.
+// dispatcher stands in for one: of one rank and one epoch, whose partitions are all there. It places and seals as the
+// rank goes on.
 type dispatcher struct {
 	*feedtest.FakeDispatcher
+
+	steps, ahead int64
 }
 
 // serveDispatcher serves one in a directory until ctx ends; wait waits for that.
-func serveDispatcher(ctx context.Context, dir string, rows int) (wait func() error, err error) {
+func serveDispatcher(ctx context.Context, dir string, rows, steps, ahead int) (wait func() error, err error) {
 	l, err := service.Listen(ctx, "unix://"+filepath.Join(dir, "dispatcher.sock"))
 	if err != nil {
 		return nil, err
 	}
-	d := &dispatcher{&feedtest.FakeDispatcher{Data: virtualData(rows), Epochs: 1, KnownRows: true, Address: virtualAddress}}
+	data := virtualData(rows, steps)
+	d := &dispatcher{
+		FakeDispatcher: &feedtest.FakeDispatcher{Data: data, Epochs: 1, KnownRows: true, Address: virtualAddress},
+		steps:          int64(steps), ahead: int64(ahead),
+	}
 	server := grpc.NewServer()
 	feedv1.RegisterFeedServiceServer(server, d)
 	return serving(ctx, server, l), nil
@@ -38,7 +42,7 @@ func serveDispatcher(ctx context.Context, dir string, rows int) (wait func() err
 func (d *dispatcher) Attach(stream feedv1.FeedService_AttachServer) error {
 	var generation uint64
 	var step, placed int64
-	batch := d.Data.NumRows / virtualSteps
+	batch := d.Data.NumRows / d.steps
 	for {
 		m, err := stream.Recv()
 		switch {
@@ -57,8 +61,9 @@ func (d *dispatcher) Attach(stream feedv1.FeedService_AttachServer) error {
 		case m.GetConsumed() == nil:
 			continue
 		}
-		last := max(step, m.GetConsumed().GetStep()+sealedAhead, m.GetSeek().GetPosition().GetStep()+sealedAhead)
-		if last < step+sealedAhead/2 {
+		at := max(m.GetConsumed().GetStep(), m.GetSeek().GetPosition().GetStep())
+		last := min(max(step, at+d.ahead), d.steps)
+		if last < min(step+d.ahead/2, d.steps) || step == d.steps {
 			continue // in lots, as a dispatcher does
 		}
 		places := &feedv1.Placed{Generation: generation}
@@ -77,6 +82,12 @@ func (d *dispatcher) Attach(stream feedv1.FeedService_AttachServer) error {
 				Generation: generation, Position: &feedv1.Position{Step: step, Row: step * batch}, Rows: batch, Cursor: feedtest.Cursor(0, step),
 			}
 			if err := stream.Send(&feedv1.AttachResponse{Message: &feedv1.AttachResponse_Sealed{Sealed: sealed}}); err != nil {
+				return err
+			}
+		}
+		if step == d.steps {
+			end := &feedv1.EpochEnd{Generation: generation, Rows: d.Data.NumRows, Steps: d.steps, Last: true}
+			if err := stream.Send(&feedv1.AttachResponse{Message: &feedv1.AttachResponse_EpochEnd{EpochEnd: end}}); err != nil {
 				return err
 			}
 		}

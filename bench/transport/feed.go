@@ -23,14 +23,16 @@ const (
 	virtualAddress = "local:virtual"
 	// feedBudget is the memory of a sidecar that is measured.
 	feedBudget = 4 << 30
-	// virtualSteps is the batches of an epoch, more than any window takes.
-	virtualSteps = 1 << 24
+	// endlessSteps is the batches of an epoch that no window comes to the end of.
+	endlessSteps = 1 << 24
+	// sealedAhead is how many batches are placed and sealed beyond those consumed.
+	sealedAhead = 64
 )
 
 // virtualData is a data set of images whose partitions are ready: quarters of a batch, so that one is put together of several.
-func virtualData(rows int) feedtest.Data {
+func virtualData(rows, steps int) feedtest.Data {
 	return feedtest.Data{
-		NumRows: int64(rows) * virtualSteps, PartitionRows: int64(max(1, rows/4)), TensorBytes: imageBytes, Plain: true,
+		NumRows: int64(rows) * int64(steps), PartitionRows: int64(max(1, rows/4)), TensorBytes: imageBytes, Plain: true,
 	}
 }
 
@@ -62,7 +64,7 @@ func (s Side) feed(ctx context.Context, _ *counters) (string, func() error, erro
 	if err := partition.RegisterTensorType(); err != nil {
 		return "", nil, err
 	}
-	rec, err := virtualData(s.Rows).Record(0, 0)
+	rec, err := virtualData(s.Rows, 1).Record(0, 0)
 	if err != nil {
 		return "", nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,10 +23,12 @@ type RingResult struct {
 	// HandoverUS is how long next() takes a trainer whose batch is ready, the median, HandoverP99US the 99th percentile.
 	HandoverUS    float64 `json:"handover_us"`
 	HandoverP99US float64 `json:"handover_p99_us"`
-	// SidecarCPUUS is the time on a core of the whole sidecar for each batch, and TrainerCPUUS that of the trainer.
+	// SidecarCPUUS is the time on a core that handing a batch over costs the sidecar, and TrainerCPUUS the trainer.
 	SidecarCPUUS float64 `json:"sidecar_cpu_us"`
 	TrainerCPUUS float64 `json:"trainer_cpu_us"`
-	Batches      int64   `json:"batches"`
+	// The same where the trainer sleeps between batches: with all wake-ups, and all that the sidecar does for a batch.
+	PacedHandoverUS   float64 `json:"paced_handover_us"`
+	PacedSidecarCPUUS float64 `json:"paced_sidecar_cpu_us"`
 }
 
 // CopyResult is how fast batches are put together and handed over; medians over the rounds.
@@ -59,6 +62,8 @@ type trainerSettings struct {
 	Rows     int     `json:"rows"`
 	Pause    float64 `json:"pause_s"`
 	Touch    bool    `json:"touch"`
+	// Burst is the batches of an epoch that is taken when all of it is ready.
+	Burst int `json:"burst,omitempty"`
 	// The rest is the peer's.
 	How      string `json:"how,omitempty"`
 	Workers  int    `json:"workers,omitempty"`
@@ -76,56 +81,122 @@ func (u trainerUse) sum() used {
 	return s
 }
 
-// trainerTurn measures one window of a Python trainer: of ours with a sidecar, else of the peer.
-func trainerTurn(ctx context.Context, o Options, program string, ours bool, s trainerSettings) (u trainerUse, err error) {
-	ctx, cancel := context.WithTimeout(ctx, o.WarmUp+o.Window+60*time.Second)
-	defer cancel()
+// trial is a trainer that has its first batch, and its sidecar; nil for a peer, who needs none.
+type trial struct {
+	trainer, sidecar *process
+	stop             []func() error
+}
+
+// close stops everything, what was started last first.
+func (t *trial) close() error {
+	var err error
+	for _, stop := range slices.Backward(t.stop) {
+		err = errors.Join(err, stop())
+	}
+	return err
+}
+
+// beginTrial starts a trainer, and a sidecar for it where ours is set. The caller closes the trial even after an error.
+func beginTrial(ctx context.Context, o Options, program string, ours bool, s trainerSettings) (t *trial, err error) {
+	t = &trial{}
 	dir, err := os.MkdirTemp("", "millrace-bench-")
 	if err != nil {
-		return u, fmt.Errorf("making a directory for sockets: %w", err)
+		return t, fmt.Errorf("making a directory for sockets: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	t.stop = append(t.stop, func() error { return os.RemoveAll(dir) })
 	if err := peers.Unpack(dir); err != nil {
-		return u, err
+		return t, err
 	}
-	var sidecar *process
 	if ours {
+		steps, ahead := endlessSteps, sealedAhead
+		if s.Burst > 0 {
+			steps, ahead = s.Burst, s.Burst
+		}
 		inner, stop := context.WithCancel(ctx)
-		wait, err := serveDispatcher(inner, dir, s.Rows)
+		wait, err := serveDispatcher(inner, dir, s.Rows, steps, ahead)
 		if err != nil {
 			stop()
-			return u, err
+			return t, err
 		}
-		defer func() {
+		t.stop = append(t.stop, func() error {
 			stop()
-			err = errors.Join(err, wait())
-		}()
-		if sidecar, err = startSide(ctx, o, "--kind", KindFeed, "--role", RoleServer, "--rows", strconv.Itoa(s.Rows), "--dir", dir); err != nil {
-			return u, err
+			return wait()
+		})
+		if t.sidecar, err = startSide(ctx, o, "--kind", KindFeed, "--role", RoleServer, "--rows", strconv.Itoa(s.Rows), "--dir", dir); err != nil {
+			return t, err
 		}
-		defer func() { err = errors.Join(err, sidecar.stop()) }()
-		s.Endpoint = sidecar.ready.Address
+		t.stop = append(t.stop, t.sidecar.stop)
+		s.Endpoint = t.sidecar.ready.Address
 	}
 	text, err := json.Marshal(s)
 	if err != nil {
-		return u, fmt.Errorf("telling the trainer what to do: %w", err)
+		return t, fmt.Errorf("telling the trainer what to do: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, o.Python, filepath.Join(dir, program), string(text)) //nolint:gosec // The user names the interpreter.
 	cmd.Env = o.Env
-	trainer, err := start(cmd, o.Log)
+	if t.trainer, err = start(cmd, o.Log); err == nil {
+		t.stop = append(t.stop, t.trainer.stop)
+	}
+	return t, err
+}
+
+// trainerTurn measures one window of a Python trainer: of ours with a sidecar, else of the peer.
+func trainerTurn(ctx context.Context, o Options, program string, ours bool, s trainerSettings) (u trainerUse, err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.WarmUp+o.Window+time.Minute)
+	defer cancel()
+	t, err := beginTrial(ctx, o, program, ours, s)
+	defer func() { err = errors.Join(err, t.close()) }()
 	if err != nil {
 		return u, err
 	}
-	defer func() { err = errors.Join(err, trainer.stop()) }()
-	before, err := askTrainer(ctx, o.WarmUp, trainer, sidecar)
+	before, err := askTrainer(ctx, o.WarmUp, t.trainer, t.sidecar)
 	if err != nil {
 		return u, err
 	}
-	after, err := askTrainer(ctx, o.Window, trainer, sidecar)
+	after, err := askTrainer(ctx, o.Window, t.trainer, t.sidecar)
 	if err != nil {
 		return u, err
 	}
 	return trainerUse{after.trainer.minus(before.trainer), after.sidecar.minus(before.sidecar)}, nil
+}
+
+// burstTurn lets a sidecar make a whole epoch ready, and then the trainer take it.
+func burstTurn(ctx context.Context, o Options, s trainerSettings) (u trainerUse, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	t, err := beginTrial(ctx, o, peers.RingTrainer, true, s)
+	defer func() { err = errors.Join(err, t.close()) }()
+	if err != nil {
+		return u, err
+	}
+	before, err := idle(ctx, t.sidecar)
+	if err != nil {
+		return u, err
+	}
+	if u.trainer, err = t.trainer.ask(); err != nil {
+		return u, err
+	}
+	after, err := idle(ctx, t.sidecar)
+	u.sidecar = after.minus(before)
+	return u, err
+}
+
+const (
+	// quietFor is how long a process does next to nothing before it counts as idle, and quietCPU what it may still use.
+	quietFor = 100 * time.Millisecond
+	quietCPU = time.Millisecond
+)
+
+// idle waits until a process has nothing to do.
+func idle(ctx context.Context, p *process) (used, error) {
+	var last used
+	for {
+		now, err := askOne(ctx, quietFor, p)
+		if err != nil || now.CPU-last.CPU < quietCPU {
+			return now, err
+		}
+		last = now
+	}
 }
 
 // askTrainer asks after d what was used so far. The trainer's time on a core is that of all its processes.
@@ -154,28 +225,45 @@ func askOne(ctx context.Context, d time.Duration, p *process) (used, error) {
 	return p.ask()
 }
 
-// ringPause is the step of a trainer to which batches are handed over that are ready.
-const ringPause = 0.002
+const (
+	// ringPause is the step of a trainer that sleeps between batches, in seconds.
+	ringPause = 0.002
+	// ringBurst is the batches that are ready when a trainer takes them as fast as it can.
+	ringBurst = 1000
+	// ringSent is how many of them may wait in the socket already: a socket has room for 212,992 bytes, and a message takes
+	// 768 there. What they cost before the window is made up for by counting that many fewer.
+	ringSent = 280
+)
 
 func runRing(ctx context.Context, s Scenario, o Options) (any, error) {
-	var turns []trainerUse
+	var bursts, paced []trainerUse
 	for round := range o.Rounds {
-		u, err := trainerTurn(ctx, o, peers.RingTrainer, true, trainerSettings{Rows: s.Rows, Pause: ringPause})
+		a, err := burstTurn(ctx, o, trainerSettings{Rows: s.Rows, Burst: ringBurst})
 		if err != nil {
 			return nil, fmt.Errorf("measuring %s: %w", s.Name, err)
 		}
-		turns = append(turns, u)
-		if _, err := fmt.Fprintf(o.Log, "round %d  next() %.1f us (p99 %.1f us), %.1f us of CPU in the sidecar, %.1f in the trainer, %d of %d batches were ready\n",
-			round+1, us(u.trainer.NextMedian), us(u.trainer.NextP99), u.sidecarUS(), u.trainerUS(), u.trainer.Ready, u.trainer.Batches); err != nil {
+		b, err := trainerTurn(ctx, o, peers.RingTrainer, true, trainerSettings{Rows: s.Rows, Pause: ringPause})
+		if err != nil {
+			return nil, fmt.Errorf("measuring %s: %w", s.Name, err)
+		}
+		bursts, paced = append(bursts, a), append(paced, b)
+		if _, err := fmt.Fprintf(o.Log, "round %d  ready: next() %.1f us (p99 %.1f us), sidecar %.1f us of CPU, trainer %.1f; at steps of %.0f ms: next() %.1f us, sidecar %.1f us\n",
+			round+1, us(a.trainer.NextMedian), us(a.trainer.NextP99), handingOverUS(a), a.trainerUS(), ringPause*1e3, us(b.trainer.NextMedian), b.sidecarUS()); err != nil {
 			return nil, fmt.Errorf("writing the log: %w", err)
 		}
 	}
+	median := func(u trainerUse) float64 { return us(u.trainer.NextMedian) }
 	return RingResult{
-		Scenario:   s.Name,
-		HandoverUS: middle(turns, func(u trainerUse) float64 { return us(u.trainer.NextMedian) }), HandoverP99US: middle(turns, func(u trainerUse) float64 { return us(u.trainer.NextP99) }),
-		SidecarCPUUS: middle(turns, trainerUse.sidecarUS), TrainerCPUUS: middle(turns, trainerUse.trainerUS),
-		Batches: turns[0].trainer.Batches,
+		Scenario: s.Name, HandoverUS: middle(bursts, median),
+		HandoverP99US: middle(bursts, func(u trainerUse) float64 { return us(u.trainer.NextP99) }),
+		SidecarCPUUS:  middle(bursts, handingOverUS), TrainerCPUUS: middle(bursts, trainerUse.trainerUS),
+		PacedHandoverUS: middle(paced, median), PacedSidecarCPUUS: middle(paced, trainerUse.sidecarUS),
 	}, nil
+}
+
+// handingOverUS is what handing over one of the batches of a burst cost the sidecar at most.
+func handingOverUS(u trainerUse) float64 {
+	return us(u.sidecar.CPU) / float64(max(1, u.trainer.Batches-ringSent))
 }
 
 func us(d time.Duration) float64 { return float64(d) / 1e3 }

@@ -110,7 +110,7 @@ func TestTrainersTakeBatches(t *testing.T) {
 	for name, check := range map[string]func(any) bool{
 		"ring": func(r any) bool {
 			v, ok := r.(transport.RingResult)
-			return ok && v.HandoverUS > 0 && v.HandoverP99US >= v.HandoverUS && v.SidecarCPUUS > 0 && v.TrainerCPUUS > 0 && v.Batches > 0
+			return ok && v.HandoverUS > 0 && v.HandoverP99US >= v.HandoverUS && v.SidecarCPUUS > 0 && v.TrainerCPUUS > 0 && v.PacedHandoverUS > 0 && v.PacedSidecarCPUUS > 0
 		},
 		"ring_copy": func(r any) bool {
 			v, ok := r.(transport.CopyResult)
