@@ -2,6 +2,7 @@ package deal
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/millrace/millrace/internal/errkind"
@@ -15,6 +16,7 @@ type epoch struct {
 	places    []Placement
 	sealed    map[int64]sealed // by step
 	maxSealed int64
+	forgotten int64 // steps before it have been dropped
 }
 
 // sealed is a global batch that will not change.
@@ -88,9 +90,11 @@ func (e *epoch) forget(step int64) {
 	}
 	clear(e.places[:gone])
 	e.places = e.places[gone:]
-	for s := range e.sealed {
-		if s < step {
-			delete(e.sealed, s)
-		}
+	if step-e.forgotten > int64(len(e.sealed)) {
+		maps.DeleteFunc(e.sealed, func(s int64, _ sealed) bool { return s < step })
 	}
+	for ; e.forgotten < step && len(e.sealed) > 0; e.forgotten++ {
+		delete(e.sealed, e.forgotten)
+	}
+	e.forgotten = max(e.forgotten, step)
 }

@@ -86,6 +86,7 @@ func (s *State) Sealed(generation uint64, pos Position, numRows int64, cursor st
 		return errkind.Errorf(errkind.Internal, "step %d of epoch %d was sealed with %d rows from row %d on; here it has %d from row %d on",
 			pos.Step, pos.Epoch, numRows, pos.Row, valid, first)
 	}
+	e.forgotten = min(e.forgotten, pos.Step)
 	e.sealed[pos.Step] = sealed{numRows: numRows, cursor: cursor}
 	e.maxSealed = max(e.maxSealed, pos.Step)
 	return nil

@@ -39,6 +39,8 @@ class Process:
         self._warned: set[str] = set()
         self._connected_in: int | None = None
         self._kept_after_fork: list[Any] = []
+        self.forked = False
+        """Whether this process was forked from one that had connected."""
         self.local: LocalSidecar | None = None
         self.unique = f"run-{os.urandom(6).hex()}"
 
@@ -50,7 +52,7 @@ class Process:
         MillraceError
             In such a child.
         """
-        if self._connected_in not in (None, os.getpid()):
+        if self.forked:
             raise MillraceError(
                 f"this process was forked from process {self._connected_in} after Millrace had connected there, and gRPC "
                 "cannot be used across a fork: start it with multiprocessing_context='spawn' (or 'forkserver'), "
@@ -127,7 +129,7 @@ class Process:
             logging.getLogger("millrace").warning(text)
 
     def _end(self) -> None:
-        if self._connected_in != os.getpid():
+        if self.forked:
             return
         for session in list(self._open):
             with contextlib.suppress(MillraceError):
@@ -136,6 +138,7 @@ class Process:
             self.local.stop()
 
     def _forked(self) -> None:
+        self.forked = True
         # Nothing of the parent's gRPC may run here, not even a destructor: keep all of it, for good.
         self._kept_after_fork.extend(self._open)
         for session in self._open:

@@ -19,6 +19,7 @@ import zlib
 from collections import deque
 from typing import Any, NamedTuple
 
+from millrace._process import PROCESS
 from millrace.errors import BadDataError, InternalError, MillraceError, UnavailableError
 
 SUFFIX = ".ring"
@@ -196,7 +197,6 @@ class Line:
     """
 
     def __init__(self, path: str, session: str) -> None:
-        self._pid = os.getpid()
         self._socket = socket.socket(socket.AF_UNIX)
         self._unsent: deque[bytes] = deque()
         self._welcome: tuple[bytes, int] | None = None
@@ -204,6 +204,8 @@ class Line:
         self._seen: bytes | None = None
         self.arena: Arena | None = None
         self.on_arena: Any = None
+        self.waited = False
+        """Whether :meth:`next` had to wait, since this was last set to False."""
         try:
             self._socket.settimeout(_CONNECT_SECONDS)
             self._socket.connect(path + SUFFIX)
@@ -246,7 +248,7 @@ class Line:
 
     def give_back(self, arena: int, slot: int, generation: int) -> None:
         """Give a slot back. It may be called at any moment, on any thread."""
-        if self._pid == os.getpid():
+        if not PROCESS.forked:
             self._send(_RELEASE.pack(_RELEASE_KIND, slot, generation, arena))
 
     def held(self) -> int:
@@ -308,11 +310,6 @@ class Line:
             self.close()
             raise
 
-    @property
-    def waiting(self) -> bool:
-        """Whether a message is there."""
-        return bool(self._poll.poll(0))
-
     def close(self) -> None:
         """Leave. What was handed out stays valid."""
         with contextlib.suppress(KeyError, ValueError, OSError):
@@ -332,6 +329,7 @@ class Line:
                 return message
             if message is not None and not message:
                 raise UnavailableError("the sidecar went away")
+            self.waited = True
             now = time.monotonic()
             if timeout is not None and deadline is None:
                 deadline = now + timeout

@@ -51,9 +51,9 @@ class RingStream:
         self._error: MillraceError | None = None
 
     @property
-    def ready(self) -> bool:
-        """Whether :meth:`next` would not wait."""
-        return self._over or self._line.waiting
+    def waited(self) -> bool:
+        """Whether the last :meth:`next` had to wait."""
+        return self._line.waited
 
     def next(self, timeout: float | None) -> Item | None:
         """Take the next batch, and acknowledge the one before.
@@ -70,6 +70,7 @@ class RingStream:
         MillraceError
             What ended the stream. Batches that came before it are handed out first.
         """
+        self._line.waited = False
         if self._handed_out and not self._over:
             self._line.commit(self._number, self._handed_out)
         while not self._over:

@@ -59,14 +59,15 @@ class Stream:
         self._closed = False
         self._error: MillraceError | None = None
         self._handed_out = 0
+        self.waited = False
+        """Whether the last :meth:`next` had to wait."""
         self._call: tuple[Any, Any] | None = None
         self._write_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="millrace reader", daemon=True)
         self._thread.start()
 
     @property
-    def ready(self) -> bool:
-        """Whether :meth:`next` would not wait."""
+    def _ready(self) -> bool:
         return bool(self._items) or self._finished
 
     def next(self, timeout: float | None) -> Item | None:
@@ -86,7 +87,8 @@ class Stream:
         """
         self._acknowledge()
         with self._changed:
-            if not self._changed.wait_for(lambda: self.ready, timeout):
+            self.waited = not self._ready
+            if not self._changed.wait_for(lambda: self._ready, timeout):
                 raise TimeoutError
             if self._items:
                 self._handed_out += 1

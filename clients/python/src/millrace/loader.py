@@ -210,8 +210,7 @@ class DataLoader:
         self._session: Session | None = None
         self._epoch: Epoch | None = None
         self._closed = False
-        self._stats = Stats()
-        self._first_request: float | None = None
+        self._tally = Tally()
         if distributed_is_initialized() or device_mesh is not None:
             self._resolve()
 
@@ -330,7 +329,7 @@ class DataLoader:
 
     def stats(self) -> Stats:
         """Return what the loader has done since it was made."""
-        return self._stats
+        return self._tally.stats()
 
     def close(self) -> None:
         """End the session and the thread; twice is fine. Interpreter exit does it too."""
@@ -440,7 +439,6 @@ class DataLoader:
         if epoch is not self._epoch:
             raise MillraceError("this iterator is over: the loader was closed, or began another epoch")
         asked = time.monotonic()
-        waited = not epoch.stream.ready
         try:
             item = epoch.stream.next(self._timeout)
         except MillraceError:
@@ -459,7 +457,7 @@ class DataLoader:
         if header.last_part:
             self._next = header.next
         self._cursor = batch.meta.cursor
-        self._count(batch, asked, waited)
+        self._tally.count(header.valid_rows, asked, epoch.stream.waited)
         return batch
 
     def _end_epoch(self) -> None:
@@ -492,18 +490,31 @@ class DataLoader:
         words = session.waiting() if session is not None else "the session is closed"
         raise StallError(f"rank {self.rank} got no batch in {self._timeout:g} s: {words}") from None
 
-    def _count(self, batch: Batch, asked: float, waited: bool) -> None:
+
+class Tally:
+    """Counts what :class:`Stats` shows, at little cost for each batch."""
+
+    __slots__ = ("batches", "first", "last", "rows", "wait_seconds", "waits")
+
+    def __init__(self) -> None:
+        self.batches = self.rows = self.waits = 0
+        self.first = self.last = self.wait_seconds = 0.0
+
+    def count(self, rows: int, asked: float, waited: bool) -> None:
+        """Count a batch that was asked for at a time of the monotonic clock."""
         now = time.monotonic()
-        if self._first_request is None:
-            self._first_request = asked
-        was = self._stats
-        self._stats = Stats(
-            batches=was.batches + 1,
-            rows=was.rows + batch.meta.valid_rows,
-            waits=was.waits + waited,
-            wait_seconds=was.wait_seconds + (now - asked if waited else 0.0),
-            seconds=now - self._first_request,
-        )
+        if self.batches == 0:
+            self.first = asked
+        self.batches += 1
+        self.rows += rows
+        self.last = now
+        if waited:
+            self.waits += 1
+            self.wait_seconds += now - asked
+
+    def stats(self) -> Stats:
+        """Return what was counted so far."""
+        return Stats(self.batches, self.rows, self.waits, self.wait_seconds, self.last - self.first)
 
 
 class Epoch:
