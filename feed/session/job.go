@@ -193,11 +193,20 @@ func (j *Job) broadcast() {
 
 // send queues a message for the dispatcher. The job is locked.
 func (j *Job) send(m *feedv1.AttachRequest) {
+	if n := len(j.out); n > 0 && supersedes(m.GetConsumed(), j.out[n-1].GetConsumed()) {
+		j.out[n-1] = m
+		return // whoever sends was woken for the one before
+	}
 	j.out = append(j.out, m)
 	select {
 	case j.outWake <- struct{}{}:
 	default:
 	}
+}
+
+// supersedes says whether a mark says all that an earlier one said.
+func supersedes(m, before *feedv1.Consumed) bool {
+	return m != nil && before != nil && m.GetRank() == before.GetRank() && m.GetGeneration() == before.GetGeneration()
 }
 
 // fetchGroup is slices of one batch that one worker holds.

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -52,9 +53,10 @@ func (t *trainer) run(ctx context.Context) error {
 	}
 	stop := func() {}
 	defer func() { stop() }()
+	in := bufio.NewReaderSize(t.conn, 64*ring.RequestBytes) // one is rarely alone: a batch goes back when the next is asked for
 	buf := make([]byte, ring.RequestBytes)
 	for {
-		if _, err := io.ReadFull(t.conn, buf); err != nil {
+		if _, err := io.ReadFull(in, buf); err != nil {
 			return nil //nolint:nilerr // It has left, or the sidecar stops.
 		}
 		req, err := ring.ParseRequest(buf)
