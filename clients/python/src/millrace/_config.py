@@ -116,6 +116,23 @@ def transport_word(transport: str | None) -> str:
     return str(choose("transport", transport, _TRANSPORTS))
 
 
+def pinned_device(pin_memory_device: Any) -> None:
+    """Check ``pin_memory_device=``: memory is page-locked for all GPUs of CUDA, and for no other device."""
+    if not isinstance(pin_memory_device, str) or pin_memory_device.partition(":")[0] not in ("", "cuda"):
+        raise InvalidError(f"pin_memory_device={pin_memory_device!r}: memory can be page-locked for CUDA alone")
+
+
+def device_name(device: Any) -> str | None:
+    """Name the GPU of ``device=``; None means that batches stay in memory."""
+    if device is None or str(device) == "cpu":
+        return None
+    name = f"cuda:{device}" if isinstance(device, int) and not isinstance(device, bool) else str(device)
+    kind, _, number = name.partition(":")
+    if kind != "cuda" or (number and not number.isdecimal()):
+        raise InvalidError(f"device={device!r} is neither 'cpu' nor a GPU of CUDA such as 'cuda' or 'cuda:1'")
+    return name
+
+
 def batching(batch_size: Any, global_batch_size: Any) -> Batching:
     """Check ``batch_size=`` and ``global_batch_size=``."""
     if batch_size is None and global_batch_size is None:

@@ -52,15 +52,15 @@ class Converter:
         Who makes the tensors.
     dtypes : mapping of str to str
         Element type by column, as the sidecar states it; it tells bfloat16 from uint16, which Arrow cannot.
-    pin_memory : bool
-        Whether tensors of torch are put into page-locked memory.
+    pin : callable, optional
+        Puts a tensor into page-locked memory.
     """
 
-    def __init__(self, library: str, dtypes: Mapping[str, str], pin_memory: bool) -> None:
+    def __init__(self, library: str, dtypes: Mapping[str, str], pin: Callable[[Any], Any] | None = None) -> None:
         self._library = library
         self._tensor = _torch_tensor if library == "torch" else _numpy_tensor
         self._dtypes = dtypes
-        self._pin = pin_memory and library == "torch"
+        self.pin = pin
         self.vector: Callable[[Any, str], Any] = _torch_vector if library == "torch" else _numpy_vector
         self.run: Callable[..., Any] = _torch_run if library == "torch" else _numpy_run
 
@@ -106,7 +106,7 @@ class Converter:
             row = column.is_null().index(True).as_py()
             raise BadDataError(f"column {name!r} has no value in row {row} of a batch, so it cannot be a tensor")
         tensor = self._tensor(_values(values), self.dtype(name, values.type), shape)
-        return tensor.pin_memory() if self._pin else tensor
+        return tensor if self.pin is None else self.pin(tensor)
 
     def _ragged(self, name: str, column: Any) -> list[Any]:
         data, shapes = column.field("data"), column.field("shape").to_pylist()

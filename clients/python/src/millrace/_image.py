@@ -68,6 +68,7 @@ class Imager:
         self._outputs = min(self._meta.values()) * _PAIR
         self._plans: dict[bytes, tuple[list[Place], list[Column]]] = {}
         self._tensor = converter.run
+        self._pin = converter.pin
 
     def batch(self, memory: Memory, table: bytes, header: Header, cursor: str) -> Batch:
         """Make a batch whose tensors lie in memory that the caller has, and keep it alive."""
@@ -83,6 +84,8 @@ class Imager:
         fields: dict[str, Any] = {}
         for name, dtype, count, offset, shape in places:
             fields[name] = make(owner, dtype, count, offset - base, shape)
+        if self._pin is not None:
+            fields = {name: self._pin(tensor) for name, tensor in fields.items()}
         for column in others:
             array = _array(column.kind, numbers, column.first, memory)[0]
             fields[column.name] = self._converter.column(column.name, array)

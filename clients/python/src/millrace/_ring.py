@@ -17,6 +17,7 @@ import struct
 import time
 import zlib
 from collections import deque
+from functools import partial
 from typing import Any, NamedTuple
 
 from millrace._process import PROCESS
@@ -42,6 +43,8 @@ _READ_ONLY = 1
 _IMAGE_MAGIC, _IMAGE_BYTES = 0x4C53524D, 64
 _MAX_TEXT = 1 << 20
 _CONNECT_SECONDS = 5.0
+_SWEEP_MS = 1.0
+"""How often a trainer that waits looks whether a GPU has done with a slot."""
 _MAP_POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)
 
 
@@ -144,6 +147,7 @@ class Arena:
         self.slot_bytes = slot_bytes
         self.read_only = read_only
         self.lent: set[int] = set()
+        self.pinning: Any = None
         access = mmap.PROT_READ if read_only else mmap.PROT_READ | mmap.PROT_WRITE
         try:
             self._map = mmap.mmap(fd, slots * slot_bytes, mmap.MAP_SHARED | _MAP_POPULATE, access)
@@ -167,7 +171,13 @@ class Arena:
         return Memory(owner, address, self.views[slot])
 
     def give_back(self, slot: int, generation: int) -> None:
-        """Give a slot back."""
+        """Give a slot back, once a GPU has read what it was asked to."""
+        if self.pinning is None or PROCESS.forked:
+            self._give_back(slot, generation)
+        else:
+            self.pinning.leave(partial(self._give_back, slot, generation))
+
+    def _give_back(self, slot: int, generation: int) -> None:
         self.lent.discard(slot)
         self.line.give_back(self.number, slot, generation)
 
@@ -203,7 +213,8 @@ class Line:
         self._numbers = 0
         self._seen: bytes | None = None
         self.arena: Arena | None = None
-        self.on_arena: Any = None
+        self.pinning: Any = None
+        """What locks the memory for a GPU, if that is asked for."""
         self.waited = False
         """Whether :meth:`next` had to wait, since this was last set to False."""
         try:
@@ -269,6 +280,8 @@ class Line:
         """
         if self._unsent:
             self._flush()
+        if self.pinning is not None:
+            self.pinning.sweep()
         while True:
             message = self._seen
             if message is None or not self._was_taken(message):
@@ -335,7 +348,10 @@ class Line:
                 deadline = now + timeout
             if deadline is not None and now >= deadline:
                 raise TimeoutError
-            self._poll.poll(None if deadline is None else max(1.0, (deadline - now) * 1000))
+            wait = None if deadline is None else max(1.0, (deadline - now) * 1000)
+            if self.pinning is not None and self.pinning.sweep():
+                wait = _SWEEP_MS
+            self._poll.poll(wait)
             if self._unsent:
                 self._flush()
 
@@ -356,8 +372,8 @@ class Line:
                 os.close(fd)
             raise InternalError("the sidecar's ring socket passed no memory on")
         self.arena = Arena(self, fds[0], number, slots, slot_bytes, bool(flags & _READ_ONLY))
-        if self.on_arena is not None:
-            self.on_arena(self.arena)
+        if self.pinning is not None:
+            self.pinning.lock(self.arena)
 
     def _exactly(self, count: int, deadline: float | None) -> bytes:
         data = bytearray(count)

@@ -6,9 +6,9 @@ import contextlib
 import logging
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millrace import _wire
 from millrace._launch import Ranks, resolve_host
@@ -18,6 +18,7 @@ from millrace.errors import InvalidError, MillraceError, UnavailableError
 
 if TYPE_CHECKING:
     from millrace._convert import Converter
+    from millrace._cuda import DeviceStream
     from millrace._local import LocalSidecar
     from millrace._ring import Line
     from millrace._ringstream import RingStream
@@ -126,7 +127,7 @@ class Session:
         _LOGGER.info("batches come by Flight: %s", reason)
         return None
 
-    def stream(self, position: Position, cursor: str, pin_memory: bool) -> Stream | RingStream:
+    def stream(self, position: Position, cursor: str, pin_memory: bool, device: Any = None) -> Stream | RingStream | DeviceStream:
         """Begin to read the rest of the epoch at a position.
 
         Parameters
@@ -137,13 +138,30 @@ class Session:
             State of the loader before the first batch.
         pin_memory : bool
             Whether tensors are put into page-locked memory.
+        device : torch.device, optional
+            GPU that batches are copied to.
         """
+        pin = None
+        if pin_memory:
+            from millrace._cuda import CUDA, Pinning
+
+            pin = CUDA.pin
+            if self._line is not None and self._line.pinning is None:
+                self._line.pinning = Pinning()
+        stream = self._stream(position, cursor, pin)
+        if device is None:
+            return stream
+        from millrace._cuda import DeviceStream
+
+        return DeviceStream(stream, device)
+
+    def _stream(self, position: Position, cursor: str, pin: Callable[[Any], Any] | None) -> Stream | RingStream:
         from millrace._convert import Converter, tensor_library
         from millrace._stream import Stream
 
         if self._connection is None:
             raise MillraceError("the session is closed")
-        converter = Converter(tensor_library(), self.opened.dtypes, pin_memory)
+        converter = Converter(tensor_library(), self.opened.dtypes, pin)
         if self._line is not None:
             return self._ring_stream(self._line, position, converter, cursor)
         command = _wire.ticket(self.opened.session, position)

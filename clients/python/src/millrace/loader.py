@@ -21,6 +21,7 @@ from millrace.errors import ConflictError, InvalidError, MillraceError, StallErr
 from millrace.recipe import Recipe
 
 if TYPE_CHECKING:
+    from millrace._cuda import DeviceStream
     from millrace._ringstream import RingStream
     from millrace._stream import Stream
 
@@ -110,7 +111,13 @@ class DataLoader:
     timeout : float
         Seconds to wait for a batch before :class:`StallError` says who waits for what; 0 means no limit.
     pin_memory : bool
-        Put tensors of torch into page-locked memory.
+        Put tensors of torch into page-locked memory. Memory that is shared with the sidecar is locked where it is, once;
+        a slot of it goes back when the current stream has done what it was asked for by the time the batch is dropped.
+    pin_memory_device : str
+        As in torch; ``"cuda"`` or nothing.
+    device : str, int or torch.device, optional
+        GPU that batches are copied to, ahead and on a stream of their own. They are handed out when the current stream can
+        use them. It implies ``pin_memory=True``.
     transport : {"auto", "ring", "flight"}, optional
         How batches come from a sidecar of this host: ``"ring"`` through shared memory, without a copy, or ``"flight"`` in
         messages. By default MILLRACE_TRANSPORT, else ``"auto"``: through shared memory where that can be had.
@@ -155,6 +162,8 @@ class DataLoader:
         on_mismatch: str | None = None,
         timeout: float = 60.0,
         pin_memory: bool = False,
+        pin_memory_device: str = "",
+        device: Any = None,
         transport: str | None = None,
         collate_fn: Callable[[Batch], Any] | None = None,
         num_workers: int = 0,
@@ -183,6 +192,8 @@ class DataLoader:
         self._on_error = str(on_error)
         self._continue_on_mismatch = config.continues_on_mismatch(on_mismatch)
         self._timeout = config.timeout_seconds(timeout)
+        config.pinned_device(pin_memory_device)
+        self._device = config.device_name(device)
         self._pin_memory = bool(pin_memory)
         self._transport = config.transport_word(transport)
         self._collate_fn = collate_fn
@@ -230,7 +241,9 @@ class DataLoader:
                 "raise epochs=, or set_epoch() to one of them"
             )
         self._next = position
-        self._epoch = Epoch(session.stream(position, self._cursor, self._pins()), position.epoch)
+        device = self._gpu()
+        stream = session.stream(position, self._cursor, device is not None or self._pins(), device)
+        self._epoch = Epoch(stream, position.epoch)
         return EpochIterator(self, self._epoch)
 
     def __len__(self) -> int:
@@ -478,12 +491,22 @@ class DataLoader:
     def _pins(self) -> bool:
         if not self._pin_memory:
             return False
-        torch: Any = sys.modules.get("torch")
-        if torch is None or not torch.cuda.is_available():
+        from millrace._cuda import CUDA
+
+        if not CUDA.available():
             self._pin_memory = False
             warnings.warn("pin_memory=True does nothing without torch and a GPU", UserWarning, stacklevel=3)
             return False
         return True
+
+    def _gpu(self) -> Any:
+        if self._device is None:
+            return None
+        from millrace._cuda import CUDA
+
+        if not CUDA.available():
+            raise MillraceError(f"device={self._device!r} needs a GPU, and torch imported before the first epoch")
+        return sys.modules["torch"].device(self._device)
 
     def _stalled(self) -> NoReturn:
         session = self._session
@@ -520,7 +543,7 @@ class Tally:
 class Epoch:
     """How far one epoch of a loader has come. It does not refer to the loader, so nothing needs the cycle collector."""
 
-    def __init__(self, stream: Stream | RingStream, epoch: int) -> None:
+    def __init__(self, stream: Stream | RingStream | DeviceStream, epoch: int) -> None:
         self.stream = stream
         self.number = epoch
         self.returned = 0
