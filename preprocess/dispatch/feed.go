@@ -55,6 +55,9 @@ func (d *Dispatcher) openJob(ctx context.Context, req *feedv1.OpenJobRequest) (*
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.checkPython(s); err != nil {
+		return nil, err
+	}
 	j := d.jobs[req.GetJob()]
 	if j == nil || (!j.hasRanks() && j.spec.disagreement(s) != "") {
 		if j != nil {
@@ -66,6 +69,7 @@ func (d *Dispatcher) openJob(ctx context.Context, req *feedv1.OpenJobRequest) (*
 	if err := j.admit(s, int(req.GetRank()), req.GetAttempt()); err != nil {
 		return nil, err
 	}
+	j.shipFunctions(int(req.GetRank()), s)
 	r := j.ranks[req.GetRank()]
 	r.joined, r.attempt, r.opened = true, req.GetAttempt(), &start
 	d.manifests[s.manifestID] = s.manifest

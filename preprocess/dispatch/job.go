@@ -134,6 +134,10 @@ func (j *job) join(w *worker) {
 	if j.core == nil || w.draining {
 		return
 	}
+	if err := w.runs(j.spec); err != nil {
+		j.d.cfg.Logger.Warn("worker has no part in a job", "job", j.name, "worker", w.name, "error", err)
+		return
+	}
 	if !w.jobs[j.name] {
 		w.jobs[j.name] = true
 		w.out.put(&workerv1.ConnectResponse{Message: &workerv1.ConnectResponse_Plan{Plan: j.wirePlan()}})

@@ -26,6 +26,7 @@ var (
 type worker struct {
 	name, address, version, fingerprint string
 	slots                               map[string]int
+	python                              string // which functions of users it runs
 	budget                              int64
 	out                                 *outbox[*workerv1.ConnectResponse]
 	lastSeen                            time.Duration
@@ -85,7 +86,7 @@ func (s *workerService) Connect(stream workerv1.WorkerService_ConnectServer) err
 func newWorker(r *workerv1.Register) (*worker, error) {
 	w := &worker{
 		name: r.GetWorker(), address: r.GetDataAddress(), version: r.GetVersion(), fingerprint: r.GetFingerprint(),
-		slots: map[string]int{}, budget: r.GetBudgetBytes(),
+		slots: map[string]int{}, budget: r.GetBudgetBytes(), python: r.GetPython(),
 		out: newOutbox[*workerv1.ConnectResponse](), jobs: map[string]bool{}, beat: &workerv1.Heartbeat{},
 	}
 	if w.name == "" || w.address == "" {

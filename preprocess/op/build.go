@@ -24,6 +24,7 @@ func builders() map[string]func(index int, a *args) (Operator, error) {
 		"mixup":                   buildMixUp,
 		"normalize":               buildNormalize,
 		"pad":                     buildPad,
+		"python":                  buildPython,
 		"rand_augment":            buildRandAugment,
 		"random_adjust_sharpness": buildMaybe(readSharpness),
 		"random_affine":           buildRandomAffine,

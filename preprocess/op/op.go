@@ -18,6 +18,8 @@ type Env struct {
 	Alloc func(n int) []byte
 	// Drawn, if set, is told what a random operator drew for a row, as a JSON object in torchvision's terms.
 	Drawn func(row int, operator, values string)
+	// Python calls functions of operators in Python. Nil where they are not allowed.
+	Python Python
 }
 
 // Info describes an operator with all defaults filled in. It is what a plan digest is made of.

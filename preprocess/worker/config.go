@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/loader/store"
 	"github.com/millrace/millrace/preprocess/exec"
 	"github.com/millrace/millrace/preprocess/partition"
+	"github.com/millrace/millrace/preprocess/pypool"
 )
 
 // Bounds of a Config, as the dispatcher has them.
@@ -41,11 +42,14 @@ type Config struct {
 	Version string
 	// Scalar keeps image kernels from using SIMD; the bytes are the same.
 	Scalar bool
+	// AllowPython says which functions of users the worker runs, as [op.PythonAllowed] has them; empty: none. Others than
+	// none need the pool in Deps, and slots of [op.PythonResource].
+	AllowPython string
 	// Dataset bounds what reading takes.
 	Dataset dataset.OpenOptions
 }
 
-// Deps is what a worker works with. All fields are needed, but Cache.
+// Deps is what a worker works with. All fields are needed, but Cache and Python.
 type Deps struct {
 	// Dispatcher is the connection to the dispatcher.
 	Dispatcher grpc.ClientConnInterface
@@ -54,7 +58,9 @@ type Deps struct {
 	// Cache keeps the indexes of shards between runs.
 	Cache *dataset.Cache
 	// Pool gives the memory of partitions. It is the caller's to close, after Run and after everyone who reads.
-	Pool   *partition.Pool
+	Pool *partition.Pool
+	// Python runs functions of users. It is the caller's to close, after Run.
+	Python *pypool.Pool
 	Logger *slog.Logger
 }
 

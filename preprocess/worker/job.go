@@ -15,8 +15,10 @@ import (
 	"github.com/millrace/millrace/preprocess/exec"
 	"github.com/millrace/millrace/preprocess/exec/run"
 	"github.com/millrace/millrace/preprocess/lineage"
+	"github.com/millrace/millrace/preprocess/op"
 	"github.com/millrace/millrace/preprocess/partition"
 	"github.com/millrace/millrace/preprocess/plan"
+	"github.com/millrace/millrace/preprocess/pypool"
 )
 
 // job is one job on this worker: its plan, its executor and what its stages hold.
@@ -32,6 +34,7 @@ type job struct {
 	scalar  bool
 	share   *run.Share
 	runner  *run.Runner
+	python  *pypool.Session // nil where functions of users are not run
 
 	mu      sync.Mutex
 	between map[lineage.ID]*between
@@ -49,13 +52,16 @@ type jobSpec struct {
 	weight   uint32
 }
 
-// sameAs reports whether both make the same partitions.
+// sameAs reports whether both make the same partitions, with the same functions.
 func (s *jobSpec) sameAs(o *jobSpec) bool {
-	return s.digest == o.digest && s.manifest == o.manifest && s.seed == o.seed && s.layout == o.layout
+	return s.digest == o.digest && s.plan.Shipped() == o.plan.Shipped() && s.manifest == o.manifest && s.seed == o.seed && s.layout == o.layout
 }
 
 // newJob starts a job on w. Its tasks end with ctx.
 func (w *Worker) newJob(ctx context.Context, spec *jobSpec) (*job, error) {
+	if err := op.PythonAllowed(w.cfg.AllowPython, spec.plan.PythonFunctions()); err != nil {
+		return nil, fmt.Errorf("worker %s: %w", w.cfg.Name, err)
+	}
 	for i := range spec.plan.Stages {
 		for name, n := range spec.plan.Stages[i].Resources {
 			if n > w.cfg.Slots[name] {
@@ -67,6 +73,9 @@ func (w *Worker) newJob(ctx context.Context, spec *jobSpec) (*job, error) {
 		jobSpec: *spec, store: w.store, pool: w.deps.Pool, out: w.out, metrics: w.metrics, made: &w.made, scalar: w.cfg.Scalar,
 		share: w.shares.Join(spec.weight), source: w.sources.join(spec.manifest), between: map[lineage.ID]*between{},
 	}
+	if w.deps.Python != nil {
+		j.python = w.deps.Python.Join(j.share.Held)
+	}
 	var err error
 	j.runner, err = run.New(ctx, run.Config{
 		Core: exec.Config{Policy: w.cfg.Policy, Stages: stageSpecs(spec.plan, spec.layout.PartitionSamples)}, Slots: w.cfg.Slots, BudgetBytes: w.cfg.BudgetBytes,
@@ -74,6 +83,7 @@ func (w *Worker) newJob(ctx context.Context, spec *jobSpec) (*job, error) {
 		TaskSeconds: func(stage int, d time.Duration) { w.metrics.task(spec.plan.Stages[stage].Name, d) },
 	})
 	if err != nil {
+		j.closePython()
 		j.share.Leave()
 		_ = j.source.leave() // nothing was opened
 		return nil, fmt.Errorf("starting job %s: %w", j.name, err)
@@ -170,9 +180,17 @@ func (j *job) SourceFailed(id lineage.ID, grant run.Grant, err error) {
 	j.out.put(failedEvent(j.name, id, grant, err))
 }
 
+// closePython ends the processes of the job.
+func (j *job) closePython() {
+	if j.python != nil {
+		j.python.Close()
+	}
+}
+
 // close ends the job's tasks, which may finish until ctx ends, and gives up what its stages hold.
 func (j *job) close(ctx context.Context, log *slog.Logger) {
 	j.runner.Close(ctx)
+	j.closePython()
 	j.freeBetween()
 	j.share.Leave()
 	if err := j.source.leave(); err != nil {

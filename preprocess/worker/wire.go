@@ -101,7 +101,7 @@ func worthRetrying(err error) bool {
 func (w *Worker) registerToWire() *workerv1.Register {
 	msg := &workerv1.Register{
 		Worker: w.cfg.Name, DataAddress: w.cfg.DataAddress, Slots: map[string]uint32{}, BudgetBytes: w.cfg.BudgetBytes,
-		Fingerprint: w.cfg.Fingerprint, Version: w.cfg.Version,
+		Fingerprint: w.cfg.Fingerprint, Version: w.cfg.Version, Python: w.cfg.AllowPython,
 	}
 	for name, n := range w.cfg.Slots {
 		msg.Slots[name] = uint32(n) //nolint:gosec // Checked by Validate.

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/preprocess/dispatch"
 	"github.com/millrace/millrace/preprocess/partition"
+	"github.com/millrace/millrace/preprocess/pypool"
 	"github.com/millrace/millrace/preprocess/worker"
 )
 
@@ -32,6 +33,9 @@ type Config struct {
 	Slots   map[string]int
 	// WorkerBytes is the budget of each worker, FeedBytes that of the sidecar.
 	WorkerBytes, FeedBytes int64
+	// AllowPython says which functions of users run; others than none need the pool. Run closes it.
+	AllowPython string
+	Python      *pypool.Pool
 	// Scalar keeps image kernels from using SIMD.
 	Scalar bool
 	// Streams is how many slices are fetched at a time from workers of other processes.
@@ -94,9 +98,10 @@ func (l *Local) newWorker(name string) (*worker.Worker, error) {
 	pool := partition.NewPoolWithin(l.cfg.WorkerBytes)
 	w, err := worker.New(worker.Config{
 		Name: name, DataAddress: "local:" + name, Slots: l.cfg.Slots, BudgetBytes: l.cfg.WorkerBytes, Version: l.cfg.Dispatch.Version,
-		Scalar: l.cfg.Scalar,
+		Scalar: l.cfg.Scalar, AllowPython: l.cfg.AllowPython,
 	}, worker.Deps{
-		Dispatcher: l.control, Resolver: l.cfg.Dispatch.Resolver, Cache: l.cfg.Dispatch.Cache, Pool: pool, Logger: l.cfg.Dispatch.Logger,
+		Dispatcher: l.control, Resolver: l.cfg.Dispatch.Resolver, Cache: l.cfg.Dispatch.Cache, Pool: pool, Python: l.cfg.Python,
+		Logger: l.cfg.Dispatch.Logger,
 	})
 	if err != nil {
 		return nil, err

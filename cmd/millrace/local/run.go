@@ -25,6 +25,9 @@ func (l *Local) Run(ctx context.Context) error {
 	}
 	outer.Go(l.sidecar.Run)
 	err := outer.Wait(2 * stopGrace)
+	if l.cfg.Python != nil {
+		l.cfg.Python.Close()
+	}
 	core.Stop()
 	_ = l.control.Close()
 	if coreErr := core.Wait(stopGrace); err == nil {

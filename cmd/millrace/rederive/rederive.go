@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/loader/store"
 	"github.com/millrace/millrace/preprocess/lineage"
 	"github.com/millrace/millrace/preprocess/partition"
+	"github.com/millrace/millrace/preprocess/pypool"
 	"github.com/millrace/millrace/preprocess/worker"
 	workerv1 "github.com/millrace/millrace/proto/millrace/worker/v1"
 )
@@ -39,7 +40,10 @@ type Config struct {
 	BudgetBytes int64
 	// Scalar keeps image kernels from using SIMD.
 	Scalar bool
-	Logger *slog.Logger
+	// AllowPython says which functions of users run; others than none need the pool.
+	AllowPython string
+	Python      *pypool.Pool
+	Logger      *slog.Logger
 }
 
 // Output is one output partition.
@@ -74,7 +78,8 @@ func Source(ctx context.Context, cfg Config, id lineage.ID) ([]Output, error) {
 	defer func() { _ = pool.Close() }()
 	w, err := worker.New(worker.Config{
 		Name: "rederive", DataAddress: "local:rederive", Slots: cfg.Slots, BudgetBytes: cfg.BudgetBytes, Version: "rederive", Scalar: cfg.Scalar,
-	}, worker.Deps{Dispatcher: conn, Resolver: cfg.Resolver, Cache: cfg.Cache, Pool: pool, Logger: cfg.Logger})
+		AllowPython: cfg.AllowPython,
+	}, worker.Deps{Dispatcher: conn, Resolver: cfg.Resolver, Cache: cfg.Cache, Pool: pool, Python: cfg.Python, Logger: cfg.Logger})
 	if err != nil {
 		return nil, err
 	}

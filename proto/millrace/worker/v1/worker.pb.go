@@ -225,7 +225,9 @@ type Register struct {
 	// Version of the program.
 	Version string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	// Partitions that the worker still holds, after a reconnect.
-	Held          []*Held `protobuf:"bytes,7,rep,name=held,proto3" json:"held,omitempty"`
+	Held []*Held `protobuf:"bytes,7,rep,name=held,proto3" json:"held,omitempty"`
+	// Functions in Python that the worker runs: "imports", "shipped" (and imports) or, empty, none.
+	Python        string `protobuf:"bytes,8,opt,name=python,proto3" json:"python,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -307,6 +309,13 @@ func (x *Register) GetHeld() []*Held {
 		return x.Held
 	}
 	return nil
+}
+
+func (x *Register) GetPython() string {
+	if x != nil {
+		return x.Python
+	}
+	return ""
 }
 
 // Held is one partition in a worker's store.
@@ -1918,7 +1927,7 @@ const file_millrace_worker_v1_worker_proto_rawDesc = "" +
 	"\x06events\x18\x02 \x01(\v2\x1a.millrace.worker.v1.EventsH\x00R\x06events\x12=\n" +
 	"\theartbeat\x18\x03 \x01(\v2\x1d.millrace.worker.v1.HeartbeatH\x00R\theartbeat\x121\n" +
 	"\x05drain\x18\x04 \x01(\v2\x19.millrace.worker.v1.DrainH\x00R\x05drainB\t\n" +
-	"\amessage\"\xcb\x02\n" +
+	"\amessage\"\xe3\x02\n" +
 	"\bRegister\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12!\n" +
 	"\fdata_address\x18\x02 \x01(\tR\vdataAddress\x12=\n" +
@@ -1926,7 +1935,8 @@ const file_millrace_worker_v1_worker_proto_rawDesc = "" +
 	"\fbudget_bytes\x18\x04 \x01(\x03R\vbudgetBytes\x12 \n" +
 	"\vfingerprint\x18\x05 \x01(\tR\vfingerprint\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12,\n" +
-	"\x04held\x18\a \x03(\v2\x18.millrace.worker.v1.HeldR\x04held\x1a8\n" +
+	"\x04held\x18\a \x03(\v2\x18.millrace.worker.v1.HeldR\x04held\x12\x16\n" +
+	"\x06python\x18\b \x01(\tR\x06python\x1a8\n" +
 	"\n" +
 	"SlotsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -1,0 +1,7 @@
+"""Entry of ``python -m millrace._operators``."""
+
+from __future__ import annotations
+
+from millrace._operators.serve import main
+
+main()
