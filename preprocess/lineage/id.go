@@ -14,7 +14,7 @@ import (
 )
 
 // MaxDepth is the most stages that can number their outputs: the longest path of an ID.
-const MaxDepth = 4
+const MaxDepth = 8
 
 // ID names a partition. IDs can be compared with == and be keys of maps; elements of Path from Depth on are zero in
 // every ID that this package makes.

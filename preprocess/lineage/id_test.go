@@ -117,7 +117,7 @@ func TestIDComesBackFromItsText(t *testing.T) {
 		}
 	})
 	const most = math.MaxUint32
-	largest := ID{math.MaxUint64, math.MaxUint64, [MaxDepth]uint32{most, most, most, most}, MaxDepth}
+	largest := ID{math.MaxUint64, math.MaxUint64, [MaxDepth]uint32{most, most, most, most, most, most, most, most}, MaxDepth}
 	if got, err := ParseID(largest.String()); got != largest || err != nil {
 		t.Errorf("ParseID(%q) = %v, %v", largest, got, err)
 	}
@@ -127,7 +127,7 @@ func TestParseIDSaysWhatIsWrong(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                         "has 1 numbers",
 		"3":                        "has 1 numbers",
-		"1/2/3/4/5/6/7":            "has 7 numbers",
+		"1/2/3/4/5/6/7/8/9/10/11":  "has 11 numbers",
 		"3/x":                      `"x" is not a plain number of 64 bits`,
 		"3/":                       `"" is not a plain number`,
 		"3/-1":                     `"-1" is not a plain number`,

@@ -96,7 +96,7 @@ func TestParseRecordSaysWhatIsWrong(t *testing.T) {
 	for want, in := range map[string][]byte{
 		"of version 2, and this release reads version 1": with(0, 2),
 		"1 bytes after its end":                          append(bytes.Clone(b), 0),
-		"5 generations":                                  with(depthAt, 5),
+		"9 generations":                                  with(depthAt, 9),
 		"epoch is not in its shortest form":              with(41, 0x83, 0),
 		"source partition is out of range":               with(42, bytes.Repeat([]byte{0xff}, 12)...),
 		"id is out of range":                             with(depthAt+1, 0xff, 0xff, 0xff, 0xff, 0xff),
@@ -112,7 +112,7 @@ func TestParseRecordSaysWhatIsWrong(t *testing.T) {
 // A record that would not come back is not written.
 func TestInvalidRecordIsNotWritten(t *testing.T) {
 	for want, change := range map[string]func(*Record){
-		"a path of 5 generations":     func(r *Record) { r.ID.Depth = 5 },
+		"a path of 9 generations":     func(r *Record) { r.ID.Depth = 9 },
 		"numbers past its depth":      func(r *Record) { r.ID.Path[3] = 1 },
 		"-1 samples":                  func(r *Record) { r.NumSamples = -1 },
 		"from position -1":            func(r *Record) { r.FirstPosition = -1 },

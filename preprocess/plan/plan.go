@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/nearest"
+	"github.com/millrace/millrace/preprocess/lineage"
 	"github.com/millrace/millrace/preprocess/op"
 	"github.com/millrace/millrace/preprocess/recipe"
 )
@@ -110,6 +111,10 @@ func New(r *recipe.Recipe) (*Plan, error) {
 		return nil, err
 	}
 	p.close(&stage, p.Schema)
+	if n := len(p.Stages); n > lineage.MaxDepth {
+		return nil, errkind.Errorf(errkind.Invalid,
+			"the operators make %d stages; at most %d can follow each other. Put those that need equal resources side by side", n, lineage.MaxDepth)
+	}
 	return p, nil
 }
 

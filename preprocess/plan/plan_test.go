@@ -128,6 +128,10 @@ func TestMistakesNameTheOperator(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"source: a\noperators: [{random_resized_crop: {field: image, size: 4, scal: [1, 1]}}]", `operator 1: unknown parameter "scal" of random_resized_crop; did you mean "scale"?`},
 		{"source: a\noperators: [{decode_image: {field: image}}]", `images of field "image" differ in size`},
+		{
+			"source: a\noperators: [" + strings.Repeat("{virtual_sleep: {barrier: true}}, ", 9) + "]",
+			"the operators make 9 stages; at most 8 can follow each other",
+		},
 		{"source: a\noutput: {image: {dtype: uint9}}", `unknown dtype "uint9"; did you mean "uint8"?`},
 		{"source: a\noutput: {imag: {}}", `no field "imag"; did you mean "image"?`},
 	} {

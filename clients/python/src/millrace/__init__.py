@@ -12,6 +12,7 @@ Importing it is cheap: neither torch, numpy nor pyarrow is imported before they 
 from __future__ import annotations
 
 from millrace._batch import Batch, Meta
+from millrace._operators import BatchContext, Context
 from millrace.dataset import StreamingDataset
 from millrace.errors import (
     BadDataError,
@@ -33,8 +34,10 @@ __version__ = "0.1.0"
 __all__ = [
     "BadDataError",
     "Batch",
+    "BatchContext",
     "CanceledError",
     "ConflictError",
+    "Context",
     "DataLoader",
     "ExhaustedError",
     "InternalError",

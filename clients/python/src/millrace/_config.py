@@ -152,7 +152,7 @@ def timeout_seconds(timeout: Any) -> float | None:
 def recipe_text(source: Any) -> tuple[Any, str]:
     """Return what ``loader.dataset`` shows, and the text that is sent: a recipe file's as it is, else a recipe's."""
     if isinstance(source, Recipe):
-        return source, source.to_json()
+        return source, source._sent()
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
     if isinstance(source, str) and source.lower().endswith((".yaml", ".yml")):

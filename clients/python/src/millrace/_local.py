@@ -10,6 +10,7 @@ import select
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -69,12 +70,14 @@ class LocalSidecar:
             command = [find_binary(self._env), "local", "--socket", self.path]
             command += ["--idle-exit", _IDLE_EXIT] if self._shared else ["--watch-stdin"]
             self._log = tempfile.TemporaryFile()
+            environment = {**os.environ, **_python_settings(self._env)}
             try:
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL if self._shared else subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=self._log,
+                    env=environment,
                     # Ctrl-C is for the script, which may want to save its state. A launcher kills process groups.
                     start_new_session=not self._shared,
                 )
@@ -185,6 +188,16 @@ class LocalSidecar:
                     "every rank of the host must use a loader, or set MILLRACE_ENDPOINT"
                 )
             time.sleep(0.02)
+
+
+def _python_settings(env: Mapping[str, str]) -> dict[str, str]:
+    """Let functions of this script run as they would here: by this interpreter, with the modules that the script sees."""
+    settings = {} if "MILLRACE_ALLOW_PYTHON" in env else {"MILLRACE_ALLOW_PYTHON": "shipped"}
+    if "MILLRACE_PYTHON_EXECUTABLE" not in env and sys.executable:
+        own = tuple(os.path.join(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix))  # which it finds itself
+        path = [p or os.getcwd() for p in sys.path if not p.startswith(own)]
+        settings |= {"MILLRACE_PYTHON_EXECUTABLE": sys.executable, "PYTHONPATH": os.pathsep.join(path)}
+    return settings
 
 
 def find_binary(env: Mapping[str, str]) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from millrace._functions import named, pickled
 from millrace.errors import InvalidError
 
 __all__ = ["Recipe"]
@@ -37,7 +38,7 @@ class Recipe:
     '{"source": "train-{00..19}.tar", "operators": [{"decode_image": {"field": "image"}}, ...
     """
 
-    __slots__ = ("_document",)
+    __slots__ = ("_document", "_shipped")
 
     def __init__(
         self, source: str | Sequence[str], fields: Mapping[str, str | Sequence[str] | Mapping[str, Any]] | None = None
@@ -46,6 +47,8 @@ class Recipe:
         if fields:
             document["fields"] = {str(name): _field(str(name), value) for name, value in fields.items()}
         self._document = document
+        # Functions that cannot be imported by name, by the place of their operator.
+        self._shipped: dict[int, Callable[..., Any]] = {}
 
     # Operators.
 
@@ -263,6 +266,158 @@ class Recipe:
         """
         return self.op("rename", to=to, **{"from": source})
 
+    # Functions of one's own.
+
+    def map(
+        self,
+        function: Callable[..., Any] | str,
+        *,
+        output: Mapping[str, Any] | None = None,
+        input: Sequence[str] | None = None,
+        version: int | str | None = None,
+        args: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        open_timeout: float | None = None,
+        resources: Mapping[str, int] | None = None,
+    ) -> Recipe:
+        """Replace each row by what a function returns for it; it runs on the workers.
+
+        A function that can be imported goes by its name, ``"package.module:name"``; workers have to have it. Others
+        (lambdas, closures, all of ``__main__``) are shipped by cloudpickle with the recipe, to workers that allow it: those
+        that ``millrace local`` starts for this script do. With several ranks those of rank 0 are used.
+
+        Parameters
+        ----------
+        function : callable, class or str
+            Gets a row, a dict, and returns one, with the fields that it makes; all others stay. A parameter named ``ctx``
+            gets a :class:`Context`. A class is made into an object once in each process, and the object called.
+        output : mapping, optional
+            Fields that are made anew or with another type: ``"text"``, ``"bytes"``, ``"int64"``, ``"float64"``, ``"image"``, or
+            ``{"dtype": "float32", "shape": [512]}``.
+        input : sequence of str, optional
+            Fields that the function gets; all by default.
+        version : int or str, optional
+            Raise it when results change: states know a function by name and version, not by its code.
+        args : mapping, optional
+            Keyword arguments of the class, or of each call.
+        timeout, open_timeout : float, optional
+            Seconds that a call, and loading the function, may take.
+        resources : mapping, optional
+            Slots of one task, ``{"python": 1}`` by default.
+        """
+        return self._python("map", function, output, input, version, args, timeout, open_timeout, resources)
+
+    def filter(
+        self,
+        function: Callable[..., Any] | str,
+        *,
+        input: Sequence[str] | None = None,
+        version: int | str | None = None,
+        args: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        open_timeout: float | None = None,
+        resources: Mapping[str, int] | None = None,
+    ) -> Recipe:
+        """Keep the rows for which a function returns true.
+
+        Parameters
+        ----------
+        function : callable, class or str
+            Gets a row and returns whether it stays. As for :meth:`map`.
+        input, version, args, timeout, open_timeout, resources : optional
+            As for :meth:`map`.
+        """
+        return self._python("filter", function, None, input, version, args, timeout, open_timeout, resources)
+
+    def flat_map(
+        self,
+        function: Callable[..., Any] | str,
+        *,
+        output: Mapping[str, Any] | None = None,
+        input: Sequence[str] | None = None,
+        version: int | str | None = None,
+        args: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        open_timeout: float | None = None,
+        resources: Mapping[str, int] | None = None,
+    ) -> Recipe:
+        """Replace each row by the rows that a function returns, or yields, for it: none, one or many.
+
+        Parameters
+        ----------
+        function : callable, class or str
+            Gets a row and gives rows. As for :meth:`map`.
+        output, input, version, args, timeout, open_timeout, resources : optional
+            As for :meth:`map`.
+        """
+        return self._python("flat_map", function, output, input, version, args, timeout, open_timeout, resources)
+
+    def map_batches(
+        self,
+        function: Callable[..., Any] | str,
+        *,
+        batch_size: int | None = None,
+        format: str | None = None,
+        keeps_rows: bool | None = None,
+        output: Mapping[str, Any] | None = None,
+        input: Sequence[str] | None = None,
+        version: int | str | None = None,
+        args: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        open_timeout: float | None = None,
+        resources: Mapping[str, int] | None = None,
+    ) -> Recipe:
+        """Hand many rows to a function at a time, as columns.
+
+        Parameters
+        ----------
+        function : callable, class or str
+            Gets a dict of NumPy arrays, or a record batch of Arrow's, and returns such, or yields several. A parameter
+            named ``ctx`` gets a :class:`BatchContext`.
+        batch_size : int, optional
+            Rows at most; what is at hand of a source partition by default.
+        format : {"numpy", "arrow"}, optional
+            What the function gets.
+        keeps_rows : bool, optional
+            Whether each row gives one, in order, as is the default. Otherwise the function hands on ``__row__``, which
+            numbers the rows that it got.
+        output, input, version, args, timeout, open_timeout, resources : optional
+            As for :meth:`map`.
+        """
+        more = {"batch_size": batch_size, "format": format, "keeps_rows": keeps_rows}
+        return self._python("batches", function, output, input, version, args, timeout, open_timeout, resources, **more)
+
+    def _python(
+        self,
+        mode: str,
+        function: Callable[..., Any] | str,
+        output: Mapping[str, Any] | None,
+        input: Sequence[str] | None,
+        version: int | str | None,
+        args: Mapping[str, Any] | None,
+        timeout: float | None,
+        open_timeout: float | None,
+        resources: Mapping[str, int] | None,
+        **more: Any,
+    ) -> Recipe:
+        call, shipped = named(function)
+        recipe = self.op(
+            "python",
+            call=call,
+            mode=None if mode == "map" else mode,
+            output=output,
+            input=input,
+            version=version,
+            args=args,
+            timeout=timeout,
+            open_timeout=open_timeout,
+            resources=resources,
+            **more,
+        )
+        if shipped is not None:
+            recipe._shipped = {**self._shipped, len(self._document.get("operators", [])): shipped}
+        return recipe
+
     # The rest of the document.
 
     def output(self, **columns: Mapping[str, str] | None) -> Recipe:
@@ -314,7 +469,13 @@ class Recipe:
     # Forms.
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document as plain dicts and lists; they are the caller's."""
+        """Return the document as plain dicts and lists; they are the caller's.
+
+        Raises
+        ------
+        InvalidError
+            When it has a function that cannot be imported by name, as in all forms.
+        """
         document: dict[str, Any] = json.loads(self.to_json())
         return document
 
@@ -326,13 +487,36 @@ class Recipe:
         indent : int, optional
             Spaces for each level; one line without it.
         """
-        return json.dumps(self._document, ensure_ascii=False, indent=indent, allow_nan=False)
+        self._check_forms()
+        return self._dump(self._document, indent)
 
     def to_yaml(self) -> str:
         """Write the recipe as YAML. Needs PyYAML; ``to_json(indent=2)`` is valid YAML without it."""
         from millrace import _yaml
 
+        self._check_forms()
         return _yaml.dump(self._document)
+
+    def _check_forms(self) -> None:
+        for place in self._shipped:
+            call = self._document["operators"][place]["python"]["call"]
+            raise InvalidError(
+                f"recipe: operator {place + 1}: {call} cannot be written down, only shipped: "
+                "move it to a module that can be imported, and it goes by its name"
+            )
+
+    def _dump(self, document: dict[str, Any], indent: int | None = None) -> str:
+        return json.dumps(document, ensure_ascii=False, indent=indent, allow_nan=False)
+
+    def _sent(self) -> str:
+        """Return the text that the server gets: functions that cannot be imported come with it."""
+        if not self._shipped:
+            return self.to_json()
+        operators = list(self._document["operators"])
+        for place, function in self._shipped.items():
+            params = operators[place]["python"]
+            operators[place] = {"python": {**params, "pickle": pickled(params["call"], function)}}
+        return self._dump({**self._document, "operators": operators})
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Recipe:
@@ -402,10 +586,12 @@ class Recipe:
         return cls.from_dict(_yaml.load(text))
 
     def __eq__(self, other: object) -> bool:
-        return self.to_json() == other.to_json() if isinstance(other, Recipe) else NotImplemented
+        if not isinstance(other, Recipe):
+            return NotImplemented
+        return self._dump(self._document) == self._dump(other._document) and self._shipped == other._shipped
 
     def __hash__(self) -> int:
-        return hash(self.to_json())
+        return hash(self._dump(self._document))
 
     def __repr__(self) -> str:
         calls = [f"Recipe({self._document['source']!r})"]
@@ -420,6 +606,7 @@ class Recipe:
     def _with(self, key: str, value: Any) -> Recipe:
         recipe = object.__new__(Recipe)
         recipe._document = {**self._document, key: value}
+        recipe._shipped = self._shipped
         return recipe
 
 
