@@ -55,7 +55,7 @@ func (d *Dispatcher) openJob(ctx context.Context, req *feedv1.OpenJobRequest) (*
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.checkPython(s); err != nil {
+	if err := d.checkOffers(s); err != nil {
 		return nil, err
 	}
 	j := d.jobs[req.GetJob()]

@@ -158,8 +158,11 @@ type fakeWorker struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	layout *workerv1.Layout
+	slots  map[string]uint32
+	python string // functions of users that it runs
 
 	mu    sync.Mutex
+	plan  *workerv1.JobPlan // the last
 	runs  int
 	freed int
 	// hold, if set, keeps a task from being answered.
@@ -176,12 +179,12 @@ func (h *harness) worker(name string, edit func(*fakeWorker)) *fakeWorker {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	w := &fakeWorker{h: h, name: name, stream: stream, cancel: cancel, done: make(chan struct{})}
+	w := &fakeWorker{h: h, name: name, stream: stream, cancel: cancel, done: make(chan struct{}), slots: map[string]uint32{"cpu": 2}}
 	if edit != nil {
 		edit(w)
 	}
 	if err := stream.Send(&workerv1.ConnectRequest{Message: &workerv1.ConnectRequest_Register{Register: &workerv1.Register{
-		Worker: name, DataAddress: "local:" + name, Slots: map[string]uint32{"cpu": 2}, BudgetBytes: 1 << 20, Version: "test",
+		Worker: name, DataAddress: "local:" + name, Slots: w.slots, BudgetBytes: 1 << 20, Version: "test", Python: w.python,
 	}}}); err != nil {
 		h.t.Fatal(err)
 	}
@@ -205,6 +208,9 @@ func (w *fakeWorker) serve() {
 		switch {
 		case m.GetPlan() != nil:
 			w.layout = m.GetPlan().GetLayout()
+			w.mu.Lock()
+			w.plan = m.GetPlan()
+			w.mu.Unlock()
 		case m.GetRun() != nil:
 			for _, task := range m.GetRun().GetTasks() {
 				w.run(m.GetRun(), task)

@@ -134,8 +134,8 @@ func (j *job) join(w *worker) {
 	if j.core == nil || w.draining {
 		return
 	}
-	if err := w.runs(j.spec); err != nil {
-		j.d.cfg.Logger.Warn("worker has no part in a job", "job", j.name, "worker", w.name, "error", err)
+	if err := w.offers(j.spec); err != nil {
+		j.d.cfg.Logger.Warn("worker has no part in a job", "job", j.name, "error", err)
 		return
 	}
 	if !w.jobs[j.name] {

@@ -61,8 +61,8 @@ func (j *job) partitionCause() string {
 			address = " (" + w.address + ")"
 		}
 		return fmt.Sprintf("job %q: partition %s is being made by worker %s%s, attempt %d", j.name, id, t.worker, address, t.attempt)
-	case len(j.members) == 0 && j.d.checkPython(j.spec) != nil:
-		return fmt.Sprintf("job %q: partition %s waits for a worker that runs its functions; %v", j.name, id, j.d.checkPython(j.spec))
+	case len(j.members) == 0 && j.d.checkOffers(j.spec) != nil:
+		return fmt.Sprintf("job %q: partition %s waits for a worker that can run it; %v", j.name, id, j.d.checkOffers(j.spec))
 	case len(j.members) == 0:
 		return fmt.Sprintf("job %q: partition %s waits for a worker; none is connected", j.name, id)
 	}

@@ -33,7 +33,7 @@ def serve(binary, tmp_path):
     started = []
 
     @contextmanager
-    def start(*flags: str, allow: str = "imports"):
+    def start(*flags: str, allow: str = "imports", end: int = 0):
         marks = tmp_path / f"marks-{len(started)}"
         marks.mkdir()
         path = tmp_path / f"s{len(started)}.sock"
@@ -54,7 +54,7 @@ def serve(binary, tmp_path):
             finally:
                 process.stdin.close()
                 try:
-                    assert process.wait(15) == 0
+                    assert process.wait(15) == end
                 finally:
                     process.kill()
         wait_until(lambda: children_of(marks) == [])
@@ -291,6 +291,21 @@ def test_stages_overlap(serve, source):
         assert [int(s) for s in next(batches).meta.samples] == [4, 5, 6, 7]
         (marks / "open").touch()
         assert len(list(batches)) == 12
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_processes_end_with_their_worker(serve, source, end):
+    recipe = mr.Recipe(source).map(f"{FUNCTIONS}:gate", input=["label"]).partition(samples=8)
+    with serve("--python", "1", end=-end if end == signal.SIGKILL else 0) as (endpoint, marks, ready):
+        loader = opened(recipe, endpoint)
+        next(iter(loader))
+        wait_until((marks / "at-8").exists)  # and there it stays
+        assert len(children_of(marks)) == 1
+        os.kill(ready["pid"], end)
+        wait_until(lambda: children_of(marks) == [])
+        with pytest.raises(mr.MillraceError):
+            list(loader)
+        loader.close()
 
 
 SCRIPT = """
