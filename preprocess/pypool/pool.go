@@ -34,44 +34,41 @@ type Pool struct {
 
 	mu     sync.Mutex
 	idle   []*process // the last used at the end
+	busy   map[*process]bool
 	live   int
 	closed bool
 	over   sync.WaitGroup // processes
 }
 
 // New makes a pool without processes.
-func New(cfg Config) *Pool { return &Pool{cfg: cfg, spawn: newSpawner()} }
+func New(cfg Config) *Pool {
+	return &Pool{cfg: cfg, spawn: newSpawner(), busy: map[*process]bool{}}
+}
 
 // Session is what one job has of a pool: its processes are used for nobody else, and end with it.
 type Session struct {
 	pool *Pool
 	// charge is told of shared memory that processes take, in bytes, and give back.
 	charge func(delta int64)
-
-	mu     sync.Mutex
-	busy   map[*process]bool
-	closed bool
+	closed bool // guarded by pool.mu
 }
 
 var _ op.Python = (*Session)(nil)
 
 // Join begins a session. charge is told of the shared memory that its processes take.
 func (p *Pool) Join(charge func(delta int64)) *Session {
-	return &Session{pool: p, charge: charge, busy: map[*process]bool{}}
+	return &Session{pool: p, charge: charge}
 }
 
 // Close ends all processes of the session. Calls that run fail.
 func (s *Session) Close() {
-	s.mu.Lock()
+	s.pool.mu.Lock()
 	s.closed = true
-	for p := range s.busy {
-		p.kill()
-	}
-	s.mu.Unlock()
+	s.pool.mu.Unlock()
 	s.pool.evict(func(p *process) bool { return p.session == s })
 }
 
-// Close ends all processes and waits for their end.
+// Close ends all processes and waits for their end. Calls that run fail.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -81,9 +78,14 @@ func (p *Pool) Close() {
 	p.spawn.close()
 }
 
-// evict ends idle processes.
+// evict ends idle processes, and kills those at work: whoever waits for them gives them up.
 func (p *Pool) evict(which func(*process) bool) {
 	p.mu.Lock()
+	for x := range p.busy {
+		if which(x) {
+			x.kill()
+		}
+	}
 	var out []*process
 	p.idle = slices.DeleteFunc(p.idle, func(x *process) bool {
 		if !which(x) {
@@ -152,12 +154,12 @@ func (s *Session) prepare(ctx context.Context, x *process, c *op.PythonCall) (*p
 
 // take notes a process as busy; a closed session ends it.
 func (s *Session) take(x *process) error {
-	s.mu.Lock()
-	closed := s.closed
+	s.pool.mu.Lock()
+	closed := s.closed || s.pool.closed
 	if !closed {
-		s.busy[x] = true
+		s.pool.busy[x] = true
 	}
-	s.mu.Unlock()
+	s.pool.mu.Unlock()
 	if closed {
 		x.end()
 		return errkind.Errorf(errkind.Canceled, "the job has ended")
@@ -167,13 +169,10 @@ func (s *Session) take(x *process) error {
 
 // release gives a process back. One that is no longer sound is ended.
 func (s *Session) release(x *process, sound bool) {
-	s.mu.Lock()
-	delete(s.busy, x)
-	sound = sound && !s.closed
-	s.mu.Unlock()
 	p := s.pool
 	p.mu.Lock()
-	if sound = sound && !p.closed && p.live <= p.cfg.Slots; sound {
+	delete(p.busy, x)
+	if sound = sound && !s.closed && !p.closed && p.live <= p.cfg.Slots; sound {
 		p.idle = append(p.idle, x)
 	}
 	p.mu.Unlock()

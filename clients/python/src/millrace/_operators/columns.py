@@ -193,7 +193,11 @@ def _tensor(field: Field, value: Any) -> Any:
     given = np.asarray(value)
     if given.shape != field.shape:
         raise ValueError(f"the shape is {list(given.shape)}; {list(field.shape)} is declared")
-    if given.dtype != dtype and not np.can_cast(given.dtype, dtype, "same_kind"):
+    if dtype.kind in "iu" and given.dtype.kind in "iu" and given.size:
+        bounds = np.iinfo(dtype)
+        if given.min() < bounds.min or given.max() > bounds.max:
+            raise OverflowError(f"values go from {given.min()} to {given.max()}; {field.dtype} is declared")
+    elif given.dtype != dtype and not np.can_cast(given.dtype, dtype, "same_kind"):
         raise TypeError(
             f"values are {given.dtype}; {field.dtype} is declared, and turning one into the other could lose something"
         )

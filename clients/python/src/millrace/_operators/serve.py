@@ -18,7 +18,7 @@ _PIECE = 32 << 20
 def main() -> None:
     """Serve the worker that has started this process, until it closes the socket (3). Rows go out by memory (4)."""
     link = Link(3)
-    server = Server(link)
+    server = Server(link, Outbox(4))
     try:
         while True:
             frame, fd = link.receive()
@@ -47,12 +47,14 @@ class Server:
     ----------
     link : Link
         To the worker.
+    outbox : Outbox
+        Where rows go.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, outbox: Outbox) -> None:
         self._link = link
         self._inbox = Inbox()
-        self._outbox = Outbox(4)
+        self._outbox = outbox
         self._loaded: dict[int, Loaded] = {}
 
     def open(self, frame: dict[str, Any]) -> None:
