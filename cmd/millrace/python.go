@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/nearest"
 	"github.com/millrace/millrace/preprocess/op"
+	"github.com/millrace/millrace/preprocess/plan"
 	"github.com/millrace/millrace/preprocess/pypool"
 )
 
@@ -51,6 +52,24 @@ func (o *pythonOptions) pool(slots map[string]int, log *slog.Logger) (*pypool.Po
 	}
 	slots[op.PythonResource] = o.processes
 	return pypool.New(pypool.Config{Executable: o.executable, Slots: o.processes, Logger: log}), nil
+}
+
+// session runs the functions of a plan for a command, until done is called; nil where it has none. One that is not allowed
+// is an error.
+func (o *pythonOptions) session(p *plan.Plan, log *slog.Logger) (_ op.Python, done func(), err error) {
+	functions := p.PythonFunctions()
+	if len(functions) == 0 {
+		return nil, func() {}, nil
+	}
+	if err := op.PythonAllowed(o.allow, functions); err != nil {
+		return nil, nil, err
+	}
+	pool, err := o.pool(map[string]int{}, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := pool.Join(func(int64) {})
+	return s, func() { s.Close(); pool.Close() }, nil
 }
 
 // args are the flags as a worker process of this one takes them, with its part of the processes.

@@ -85,11 +85,14 @@ func TestIndexDrawsABarOnATerminalAlone(t *testing.T) {
 func TestPlanShowsTheChainAndItsDefaults(t *testing.T) {
 	p, recipe := imageSet(t, 2, 32)
 	matches(
-		t, p.must("plan", recipe, "--batch", "16"),
+		t, p.must("plan", recipe, "--batch", "16", "--for", "1000/s"),
 		`(?m)^recipe.yaml · 2 shards · 64 samples · [\d.]+ kB · manifest [0-9a-f]{6}…$`,
-		`(?m)^  stage +operators +bytes in → out +runs on$`,
-		`(?m)^  read +webdataset +.* any worker$`,
-		`(?m)^  preprocess +decode_image\+random_resized_crop\+random_horizontal_flip \(fused\) +.* → 776 B +any worker \(cpu\)$`,
+		`(?m)^  stage +operators +µs/sample +bytes in → out +runs on$`,
+		`(?m)^  read +webdataset +\d+ .* any worker$`,
+		`(?m)^  preprocess +decode_image\+random_resized_crop\+random_horizontal_flip \(fused\) +\d+ .* → 776 B +any worker \(cpu\)$`,
+		`(?m)^measured  on \d+ samples of the source, one after the other$`,
+		`(?m)^place     all stages of a partition run on the worker that reads it; 776 B a sample cross to the sidecar, `,
+		`(?m)^for 1,000 samples/s: \d+\.\d cores of preprocessing, 776 kB/s to the trainer, [\d.]+ [kM]B/s from the store$`,
 		`(?m)^  feed +batch 16: image uint8 tensor \[3,16,16\] \(CHW\), label int64 +.* sidecar$`,
 		`(?m)^order +block: 4 samples a block, 2 blocks a window, 2 windows at a time, 4 samples a partition; a batch of 16 mixes ≈\d+ of 16 blocks$`,
 		`(?m)random_horizontal_flip\(field=image, p=0.5\)$`,

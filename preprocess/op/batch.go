@@ -73,6 +73,22 @@ func (b *Batch) Column(name string) *Column {
 	return nil
 }
 
+// Bytes is the size of all values.
+func (b *Batch) Bytes() int64 {
+	total := int64(0)
+	for i := range b.Columns {
+		c := &b.Columns[i]
+		for _, v := range c.Bytes {
+			total += int64(len(v))
+		}
+		for _, m := range c.Images {
+			total += int64(len(m.Pix))
+		}
+		total += 8*int64(len(c.Ints)+len(c.Floats)) + int64(len(c.Tensor))
+	}
+	return total
+}
+
 // Check says whether every column has NumRows rows of its kind.
 func (b *Batch) Check() error {
 	if len(b.Samples) != b.NumRows {

@@ -55,6 +55,8 @@ type Options struct {
 	Seed, Epoch uint64
 	// Scalar runs image kernels without vector instructions.
 	Scalar bool
+	// Python runs functions of users; nil: the plan has none.
+	Python op.Python
 }
 
 // Take runs the operators on the first samples of an epoch. Samples that can't be processed say so themselves.

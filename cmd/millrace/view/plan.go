@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/millrace/millrace/cmd/millrace/measure"
 	"github.com/millrace/millrace/internal/progress"
 	"github.com/millrace/millrace/loader/dataset"
 	"github.com/millrace/millrace/loader/order"
@@ -24,6 +25,11 @@ type PlanInput struct {
 	Layout   order.Layout
 	// Batch is the global batch for which mixing is told.
 	Batch int64
+	// Measured is what stages take and make; nil where it was not measured, Unmeasured says why not.
+	Measured   *measure.Result
+	Unmeasured string
+	// Rate is samples a second for which needs are told; 0: none.
+	Rate float64
 }
 
 // Plan writes the chain of stages, what fuses, sizes, and how well the order mixes.
@@ -34,25 +40,23 @@ func Plan(out io.Writer, in PlanInput) error {
 	_, _ = fmt.Fprintf(out, "%s · %s shards · %s samples · %s · manifest %x…\n", in.Name, progress.Count(int64(len(in.Manifest.Shards))),
 		progress.Count(n), progress.Size(in.Manifest.DataBytes()), id[:3])
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(w, "  stage\toperators\tbytes in → out\truns on")
-	_, _ = fmt.Fprintf(w, "  read\t%s\t%s → %s\tany worker\n", in.Manifest.Format, progress.Size(mean), progress.Size(mean))
-	before := progress.Size(mean)
+	_, _ = fmt.Fprintln(w, "  stage\toperators\tµs/sample\tbytes in → out\truns on")
+	figures := newFigures(in, mean)
+	_, _ = fmt.Fprintf(w, "  read\t%s\t%s\t%s → %s\tany worker\n", in.Manifest.Format, figures.micros(0), progress.Size(mean), figures.bytes(0))
 	for i, s := range in.Plan.Stages {
-		after := "varies"
-		if s.RowBytes > 0 {
-			after = progress.Size(s.RowBytes)
-		}
 		name := "preprocess"
 		if len(in.Plan.Stages) > 1 {
 			name = fmt.Sprintf("preprocess %d", i)
 		}
-		_, _ = fmt.Fprintf(w, "  %s\t%s\t%s → %s\tany worker (%s)\n", name, stageOperators(s), before, after, resources(s.Resources))
-		before = after
+		_, _ = fmt.Fprintf(w, "  %s\t%s\t%s\t%s → %s\t%s (%s)\n", name, stageOperators(s), figures.micros(i+1), figures.bytes(i), figures.bytes(i+1),
+			where(s.Resources), resources(s.Resources))
 	}
-	_, _ = fmt.Fprintf(w, "  feed\tbatch %d: %s\t%s → %s\tsidecar\n", in.Batch, columns(in.Plan.Schema), before, before)
+	last := figures.bytes(len(in.Plan.Stages))
+	_, _ = fmt.Fprintf(w, "  feed\tbatch %d: %s\t\t%s → %s\tsidecar\n", in.Batch, columns(in.Plan.Schema), last, last)
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	figures.write(out)
 	_, _ = fmt.Fprintf(out, "order     %s\n", Order(in.Layout, in.Batch))
 	_, _ = fmt.Fprintf(out, "settings  %s\n", settings(in.Plan))
 	return nil
@@ -65,6 +69,10 @@ const outputStep = "output"
 func stageOperators(s plan.Stage) string {
 	names := make([]string, 0, len(s.Ops))
 	for _, o := range s.Ops {
+		if f := op.PythonFunctionOf(o); f != nil {
+			names = append(names, o.Info().Name+" "+f.Call)
+			continue
+		}
 		parts := strings.Split(o.Info().Name, "+")
 		if own := slices.DeleteFunc(parts, func(part string) bool { return part == outputStep }); len(own) > 1 {
 			names = append(names, strings.Join(own, "+")+" (fused)")
