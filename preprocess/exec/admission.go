@@ -102,6 +102,25 @@ func (c *Core) overcommits(n *node) bool {
 	return n.runs[0] < width && c.due(n, period)
 }
 
+// settlePace notes that a source partition was admitted to n. One that came a little late, since no slot was free just then,
+// counts as having been in time, or n would fall behind by that each time; but no more than a fifth of a period is made
+// good, as what is admitted sooner takes the memory of what makes room.
+func (c *Core) settlePace(n *node) {
+	period, _ := c.pace(n)
+	n.admitted = min(c.now, max(n.admitted+period, c.now-period/5))
+}
+
+// behind reports whether n has little memory left and runs fewer tasks of the first stage than its share of the work. Then
+// a slot goes to the first stage, if one may be admitted: later stages would only fill what comes after them faster, and
+// run dry all together when the source partition that was not begun in time is missing.
+func (c *Core) behind(n *node) bool {
+	if !c.policy.overlaps() || len(c.stages) == 1 || n.charged < n.budget/2 {
+		return false
+	}
+	period, width := c.pace(n)
+	return period > 0 && n.runs[0] < width-1
+}
+
 // due reports whether the last source partition was admitted at least a period ago; else a tick brings n back.
 func (c *Core) due(n *node, period time.Duration) bool {
 	at := n.admitted + period

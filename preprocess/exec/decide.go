@@ -8,8 +8,8 @@ import (
 // between, a second call appends nothing. Decisions are to be carried out in their order.
 //
 // The order of choice is: what the earliest unfinished source partition and awaited ones need, paused tasks, then for
-// each node the stage with the fewest bytes that wait to be taken, the most downstream on a tie, then work that any
-// node may take, then work that waits for another node.
+// each node the stage with the fewest bytes that wait to be taken, the most downstream on a tie (but the first stage where
+// the node is behind with it), then work that any node may take, then work that waits for another node.
 func (c *Core) Decide(dst []Decision) []Decision {
 	for more := true; more; {
 		c.policy.begin(c)
@@ -199,7 +199,7 @@ func (c *Core) best(n *node) (best *part, local bool) {
 		if p == nil || c.refuse(p, n) != 0 {
 			continue
 		}
-		if bestStage < 0 || c.policy.before(n, s, bestStage) {
+		if bestStage < 0 || c.policy.before(n, s, bestStage) || s == 0 && c.behind(n) {
 			best, local, bestStage = p, here, s
 		}
 	}

@@ -37,8 +37,8 @@ func TestMakespanOfVideos(t *testing.T) {
 	}{
 		{PolicyStreaming, 6, 610 * time.Second},
 		{PolicyStreaming, 20, 195 * time.Second},
-		{PolicyStreaming, 41, 165 * time.Second},
-		{PolicyStreaming, 61, 159 * time.Second},
+		{PolicyStreaming, 41, 158 * time.Second},
+		{PolicyStreaming, 61, 154 * time.Second},
 		{PolicyStreaming, 164, 156 * time.Second},
 		{PolicyStaged, 61, 400 * time.Second},
 		{PolicyStatic, 61, 210 * time.Second},

@@ -26,8 +26,8 @@ type node struct {
 	headroom, later int64
 	// promised is what running tasks of the first stage are expected to make beyond what is charged for them.
 	promised int64
-	// admitted is when the last source partition was admitted that there was no room for yet; waits says that the
-	// next one is to wait until admitAt.
+	// admitted is when the last source partition was due (see settlePace); waits says that the next one is to wait until
+	// admitAt.
 	admitted, admitAt time.Duration
 	waits             bool
 

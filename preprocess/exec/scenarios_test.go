@@ -93,7 +93,7 @@ func (p simPlan) run(policy Policy, atEnd bool) (*world, error) {
 
 // Law: in little memory, with tasks whose times change or vary, streaming execution stays near the bound.
 func TestMakespanUnderLittleMemory(t *testing.T) {
-	most := map[string]float64{"drift": 1.25, "spikes": 1.35, "balanced": 1.3, "cpu-gpu-cpu": 1.05, "fractional": 1.01, "solver": 1.25}
+	most := map[string]float64{"drift": 1.25, "spikes": 1.35, "balanced": 1.2, "cpu-gpu-cpu": 1.05, "fractional": 1.01, "solver": 1.25}
 	for _, plan := range simPlans() {
 		for _, atEnd := range []bool{false, true} {
 			w, err := plan.run(PolicyStreaming, atEnd)

@@ -42,7 +42,7 @@ func (c *Core) launch(p *part, n *node) {
 	case refused != 0: // it may take the node over its budget, but by no more than it must
 		charge = c.first(p, need-extra) + extra
 	case p.stage == 0:
-		n.admitted = c.now
+		c.settlePace(n)
 	}
 	c.dequeue(p)
 	if p.task == 0 {
