@@ -32,6 +32,7 @@ class FakeRing:
         self.slot_bytes = SLOT
         self.read_only = False
         self.damage = None
+        self.refusal = ""
         self.released: list[int] = []
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(path + ".ring")
@@ -93,6 +94,9 @@ class Trainer:
         member = self.sidecar.members.get(session)
         if member is None:
             self.end(0, f"there is no session {session} [kind=not_found]")
+            return
+        if self.ring.refusal:
+            self.end(0, self.ring.refusal)
             return
         schema = self.sidecar.schema(member.job)
         raw = schema.serialize().to_pybytes()

@@ -8,6 +8,7 @@ import logging
 import os
 import struct
 import sys
+import threading
 import time
 import zlib
 
@@ -184,6 +185,65 @@ def test_a_sidecar_without_rings_is_read_by_flight(loader, sidecar, monkeypatch)
     assert samples(loader()) == order(0, 0, 20)
     with pytest.raises(mr.UnavailableError, match="the sidecar offers none"):
         iter(loader(transport="ring"))
+
+
+@pytest.mark.parametrize("kind", ["unavailable", "exhausted"])
+def test_without_memory_batches_come_by_flight(loader, sidecar, monkeypatch, kind):
+    sidecar.rings.refusal = f"creating shared memory (memfd): operation not permitted [kind={kind}]"
+    monkeypatch.delenv("MILLRACE_TRANSPORT")
+    made = loader()
+    assert [samples(made) for _ in range(2)] == [order(0, 0, 20), order(0, 1, 20)]
+    with pytest.raises(mr.MillraceError, match="creating shared memory"):
+        iter(loader(transport="ring"))
+
+
+def test_other_refusals_are_errors(loader, sidecar, monkeypatch):
+    sidecar.rings.refusal = "no such session [kind=not_found]"
+    monkeypatch.delenv("MILLRACE_TRANSPORT")
+    with pytest.raises(mr.NotFoundError, match="no such session"):
+        iter(loader())
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_batches_may_be_changed_in_place_and_only_the_trainer_sees_it(loader, sidecar, monkeypatch, read_only):
+    monkeypatch.undo()
+    import torch
+
+    monkeypatch.setenv("MILLRACE_ENDPOINT", sidecar.endpoint)
+    sidecar.rings.read_only = read_only
+    for epoch, batches in enumerate([loader("fake://rows=40&columns=score")] * 2):
+        seen = []
+        for batch in batches:
+            expected = batch["score"].clone() / 255
+            batch["score"].div_(255)
+            assert torch.equal(batch["score"], expected)
+            seen += [float(v) * 255 * 2 for v in batch["score"]]
+        assert [round(v) for v in seen] == order(0, epoch, 40)
+
+
+def test_slots_go_back_from_any_thread(loader, sidecar):
+    iterator = iter(loader("fake://rows=400"))
+    for _ in range(20):
+        kept = [next(iterator), next(iterator)]
+        thread = threading.Thread(target=kept.clear)
+        thread.start()
+        thread.join()
+    assert len(list(iterator)) == 60
+    wait_until(lambda: len(sidecar.rings.released) == 100)
+
+
+def test_threads_may_take_turns(loader):
+    iterator, seen = iter(loader("fake://rows=400")), []
+
+    def take() -> None:
+        for _ in range(10):
+            seen.append(next(iterator))
+
+    for _ in range(10):
+        thread = threading.Thread(target=take)
+        thread.start()
+        thread.join()
+    assert samples(seen) == order(0, 0, 400)
 
 
 def test_transport_is_checked(loader):

@@ -14,7 +14,7 @@ from millrace import _wire
 from millrace._launch import Ranks, resolve_host
 from millrace._process import PROCESS
 from millrace._wire import Position, Settings
-from millrace.errors import InvalidError, MillraceError, UnavailableError
+from millrace.errors import ExhaustedError, InvalidError, MillraceError, UnavailableError
 
 if TYPE_CHECKING:
     from millrace._convert import Converter
@@ -99,6 +99,7 @@ class Session:
             connection.close()
             raise
         self._prefetch = request.settings.prefetch
+        self._transport = request.transport
         try:
             self._line = self._connect_ring(endpoint or "", request.transport)
         except BaseException:
@@ -162,12 +163,28 @@ class Session:
         if self._connection is None:
             raise MillraceError("the session is closed")
         converter = Converter(tensor_library(), self.opened.dtypes, pin)
-        if self._line is not None:
-            return self._ring_stream(self._line, position, converter, cursor)
+        line = self._welcomed()
+        if line is not None:
+            return self._ring_stream(line, position, converter, cursor)
         command = _wire.ticket(self.opened.session, position)
         stream = Stream(self._connection, command, converter, cursor, self._prefetch)
         self._streams.add(stream)
         return stream
+
+    def _welcomed(self) -> Line | None:
+        """Give the connection to the ring socket; None where the sidecar cannot have memory to share."""
+        line = self._line
+        if line is None:
+            return None
+        try:
+            line.welcome()
+        except (UnavailableError, ExhaustedError) as error:
+            if self._transport == "ring":
+                raise
+            line.close()
+            self._line = None
+            _LOGGER.info("batches come by Flight: %s", error)
+        return self._line
 
     def _ring_stream(self, line: Line, position: Position, converter: Converter, cursor: str) -> RingStream:
         from millrace._image import Imager
