@@ -46,7 +46,7 @@ func makeImages(role string) {
 		panic(err)
 	}
 	files := map[string][]string{}
-	for _, kind := range []string{"jpeg_44k", "jpeg_103k", "jpeg_103k_restart", "jpeg_1600", "ready"} {
+	for _, kind := range []string{"jpeg_44k", "jpeg_103k", "jpeg_1600", "ready"} {
 		var data bytes.Buffer
 		picture := image.NewGray(image.Rect(0, 0, 224, 224))
 		encode := func() error { return jpeg.Encode(&data, picture, nil) }

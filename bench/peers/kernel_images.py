@@ -19,7 +19,6 @@ from PIL import Image
 
 SMALL, LARGE, READY = (500, 375), (1600, 1200), (224, 224)
 BYTES = {"jpeg_44k": 44_000, "jpeg_103k": 103_000, "jpeg_1600": 344_000}
-RESTART_MCUS = 4
 LARGE_SHARE = 4  # one large image for so many small ones
 
 
@@ -57,10 +56,10 @@ def part(photo: Image.Image, size: tuple[int, int], rng: random.Random) -> Image
     return photo.resize(size, Image.Resampling.LANCZOS, box=(x, y, x + w, y + h))
 
 
-def encode(image: Image.Image, quality: int, restart: int = 0) -> bytes:
+def encode(image: Image.Image, quality: int) -> bytes:
     """The image as a baseline 4:2:0 JPEG."""
     out = io.BytesIO()
-    image.save(out, "JPEG", quality=quality, subsampling="4:2:0", restart_marker_blocks=restart)
+    image.save(out, "JPEG", quality=quality, subsampling="4:2:0")
     return out.getvalue()
 
 
@@ -94,9 +93,7 @@ def main() -> None:
         photo = Image.open(photos[i % len(photos)]).convert("RGB") if photos else draw(i)
         small = part(photo, SMALL, rng)
         keep("jpeg_44k", i, encode(small, fit(small, BYTES["jpeg_44k"])))
-        quality = fit(small, BYTES["jpeg_103k"])
-        keep("jpeg_103k", i, encode(small, quality))
-        keep("jpeg_103k_restart", i, encode(small, quality, RESTART_MCUS))
+        keep("jpeg_103k", i, encode(small, fit(small, BYTES["jpeg_103k"])))
         if i % LARGE_SHARE == 0 or len(files["jpeg_1600"]) < 2:
             large = part(photo, LARGE, rng)
             keep("jpeg_1600", i, encode(large, fit(large, BYTES["jpeg_1600"])))

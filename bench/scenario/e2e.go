@@ -39,6 +39,8 @@ type E2E struct {
 	// Source is what Millrace reads, and Data the same for the peer.
 	Source []string
 	Data   Data
+	// Restarts says that Source is Data with restart markers.
+	Restarts bool
 	// Peer is PeerTorch or PeerTorchTensor.
 	Peer string
 	// Rounds is the number of turns of each side.

@@ -34,6 +34,7 @@ type Config struct {
 	WindowSeconds float64        `json:"window_s"`
 	WarmUpSeconds float64        `json:"warm_up_s"`
 	Data          DataSummary    `json:"data"`
+	Restarts      bool           `json:"restarts"`
 	Workers       int            `json:"workers"`
 	PeerPrefetch  int            `json:"peer_prefetch_factor"`
 	Host          Host           `json:"host"`
@@ -59,7 +60,7 @@ func newResult(c *E2E, versions map[string]any, rounds []Round) *Result {
 		Scenario: NameE2E, Peer: c.Peer, Spread: map[string]Range{}, Quiet: true, Rounds: rounds,
 		Config: Config{
 			Batch: batchRows, Size: imageSize, Rounds: c.Rounds, WindowSeconds: c.Window.Seconds(),
-			WarmUpSeconds: c.WarmUp.Seconds(), Data: c.Data.Summary, Workers: c.Workers, PeerPrefetch: peerPrefetch,
+			WarmUpSeconds: c.WarmUp.Seconds(), Data: c.Data.Summary, Restarts: c.Restarts, Workers: c.Workers, PeerPrefetch: peerPrefetch,
 			Host: thisHost(), Versions: versions,
 		},
 	}

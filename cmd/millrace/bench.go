@@ -5,18 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/bench/scenario"
-	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/loader/dataset"
+	"github.com/millrace/millrace/loader/reshard"
 )
 
 // benchWarmUp is the time before a measured window.
@@ -60,6 +56,7 @@ func (a *app) benchE2ECmd() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&e.Peer, "peer", scenario.PeerTorch, "torch (Pillow) or torch-tensor (torchvision.io and transforms of tensors)")
+	c.Flags().BoolVar(&e.Restarts, "restarts", false, "let Millrace read the files as reshard --jpeg-restarts writes them, the peer as they are")
 	c.Flags().StringVar(&data, "data", "data/demo", "directory with train-*.tar or images by class, or any local source of JPEGs")
 	c.Flags().IntVar(&e.Rounds, "rounds", 3, "turns of each side")
 	c.Flags().Float64Var(&seconds, "seconds", 10, "least length of a measured window")
@@ -80,11 +77,35 @@ func (a *app) benchE2E(ctx context.Context, e scenario.E2E, data string) error {
 	if e.Data, err = a.benchData(ctx, e.Source); err != nil {
 		return err
 	}
+	if e.Restarts {
+		dir, err := os.MkdirTemp("", "millrace-restarts-")
+		if err != nil {
+			return fmt.Errorf("making a folder for the shards with restart markers: %w", err)
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		if e.Source, err = a.benchRestarts(ctx, e.Source, dir); err != nil {
+			return err
+		}
+	}
 	result, err := scenario.RunE2E(ctx, e)
 	if err != nil {
 		return err
 	}
 	return json.NewEncoder(a.out).Encode(result)
+}
+
+// benchRestarts writes the source to dir with restart markers, reads all of it, so that it is in the page cache as the peer's
+// files are, and gives its shards.
+func (a *app) benchRestarts(ctx context.Context, source []string, dir string) ([]string, error) {
+	if _, err := a.reshard(ctx, source, reshard.Options{Dir: dir, Concurrency: runtime.NumCPU()}); err != nil {
+		return nil, err
+	}
+	made, err := scenario.Source(dir)
+	if err != nil {
+		return nil, err
+	}
+	_, err = a.benchData(ctx, made)
+	return made, err
 }
 
 // benchData indexes the source, so that no measured process has to, and finds what the peer needs to know.
@@ -107,42 +128,4 @@ func (a *app) benchData(ctx context.Context, source []string) (scenario.Data, er
 	}
 	defer func() { _ = d.Close() }()
 	return scenario.Places(ctx, d)
-}
-
-// benchPython is the interpreter of the measured programs and their environment: this binary, the client in the source
-// tree that the binary lies in, if it does, and none of the settings that this shell may have for other runs.
-func (a *app) benchPython(python string) (env []string, found string, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, "", fmt.Errorf("finding this binary: %w", err)
-	}
-	cache, err := a.cachePath()
-	if err != nil {
-		return nil, "", err
-	}
-	root := filepath.Dir(filepath.Dir(self))
-	if python == "" {
-		python = "python3"
-		if own := filepath.Join(root, ".cache/venv/bin/python"); isFile(own) {
-			python = own
-		}
-	}
-	if found, err = exec.LookPath(python); err != nil {
-		return nil, "", errkind.Errorf(errkind.NotFound, "python: %w; --python names the interpreter", err)
-	}
-	path, _ := a.lookup("PYTHONPATH")
-	if client := filepath.Join(root, "clients/python/src"); isFile(filepath.Join(client, "millrace/__init__.py")) {
-		path = strings.TrimSuffix(client+string(os.PathListSeparator)+path, string(os.PathListSeparator))
-	}
-	env = slices.DeleteFunc(os.Environ(), func(entry string) bool {
-		name, _, _ := strings.Cut(entry, "=")
-		return strings.HasPrefix(name, "MILLRACE_") ||
-			slices.Contains([]string{"PYTHONPATH", "OMP_NUM_THREADS", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}, name)
-	})
-	return append(env, "PYTHONPATH="+path, "MILLRACE_BIN="+self, "MILLRACE_CACHE_DIR="+cache), found, nil
-}
-
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
 }

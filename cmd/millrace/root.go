@@ -107,7 +107,7 @@ func (a *app) root() *cobra.Command {
 		return nil
 	}
 	root.AddCommand(a.localCmd(), a.dispatcherCmd(), a.workerCmd(), a.sidecarCmd(),
-		a.indexCmd(), a.planCmd(), a.previewCmd(), a.runCmd(), a.statusCmd(), a.topCmd(), a.stopCmd(), a.auditCmd(), a.batchCmd(), a.lineageCmd(), a.rederiveCmd(), a.benchCmd())
+		a.indexCmd(), a.reshardCmd(), a.planCmd(), a.previewCmd(), a.runCmd(), a.statusCmd(), a.topCmd(), a.stopCmd(), a.auditCmd(), a.batchCmd(), a.lineageCmd(), a.rederiveCmd(), a.benchCmd())
 	return root
 }
 
