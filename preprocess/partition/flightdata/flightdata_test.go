@@ -92,6 +92,31 @@ func TestMessagesAreReadByStockReaders(t *testing.T) {
 	}
 }
 
+// Rows cut out of a batch stay in memory until they are sent, though nobody else holds the batch any more.
+func TestRowsOfABatchAreHeldUntilSent(t *testing.T) {
+	for _, cut := range [][2]int64{{0, 5000}, {0, 2500}, {2500, 5000}, {64, 4999}} {
+		alloc := memory.NewCheckedAllocator(memory.DefaultAllocator)
+		rec := record(t, alloc, 5000)
+		all := alloc.CurrentAlloc()
+		rows := rec.NewSlice(cut[0], cut[1])
+		rec.Release()
+		m, err := NewRecord(rows, func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows.Release()
+		body, err := newCodec().Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held := alloc.CurrentAlloc(); held < all {
+			t.Errorf("rows %v: of %d bytes %d are held", cut, all, held)
+		}
+		body.Free()
+		alloc.AssertSize(t, 0)
+	}
+}
+
 // Buffers that gRPC forgets are given back by the garbage collector.
 func TestForgottenMessagesAreReleased(t *testing.T) {
 	released := make(chan struct{})

@@ -34,8 +34,11 @@ func NewSchema(schema *arrow.Schema) *Outgoing {
 	return &Outgoing{header: slices.Clone(meta.Bytes()), release: func() {}}
 }
 
-// NewRecord is the message of a record batch. It holds references to its buffers until it was sent or dropped, and then
+// NewRecord is the message of a record batch. It holds a reference to the batch until it was sent or dropped, and then
 // calls done. Where it cannot be made, done is not called.
+//
+// The reference is to the batch itself: Arrow's payload of rows cut out of a batch refers to their memory without
+// holding the buffers that it belongs to.
 func NewRecord(rec arrow.RecordBatch, done func()) (*Outgoing, error) {
 	payload, err := ipc.GetRecordBatchPayload(rec)
 	if err != nil {
@@ -48,9 +51,11 @@ func NewRecord(rec arrow.RecordBatch, done func()) (*Outgoing, error) {
 		payload.Release()
 		return nil, errkind.Errorf(errkind.Internal, "encoding a record batch: %w", err)
 	}
+	rec.Retain()
 	return &Outgoing{header: meta.Bytes(), body: body, release: func() {
 		meta.Release()
 		payload.Release()
+		rec.Release()
 		done()
 	}}, nil
 }
