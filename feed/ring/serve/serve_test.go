@@ -29,7 +29,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 		}
 		return c
 	}
-	rude, silent := dial(), dial()
+	silent, rude := dial(), dial() // accepted in this order: an answer to the second says that the first is being served
 	if _, err := rude.Write(make([]byte, ring.HelloBytes)); err != nil {
 		t.Fatal(err)
 	}
