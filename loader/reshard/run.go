@@ -92,7 +92,7 @@ func one(ctx context.Context, r *store.Resolver, uri, to string, change Change) 
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
 	part := to + ".part"
-	out, err := os.Create(part) //nolint:gosec // The user names the directory.
+	out, err := os.Create(part)
 	if err != nil {
 		return fmt.Errorf("writing: %w", err)
 	}
