@@ -30,7 +30,7 @@ type FakeDispatcher struct {
 
 	mu         sync.Mutex
 	settings   *feedv1.Settings
-	world      int
+	seats      int
 	generation uint64
 	wants      map[uint32]*feedv1.Position
 	streams    map[string]*attached
@@ -62,7 +62,7 @@ func (d *FakeDispatcher) OpenJob(_ context.Context, req *feedv1.OpenJobRequest) 
 	if err != nil {
 		return nil, err
 	}
-	d.settings, d.world = req.GetSettings(), int(req.GetWorldSize())
+	d.settings, d.seats = req.GetSettings(), int(req.GetWorldSize()*max(1, req.GetPeers()))
 	resp := &feedv1.OpenJobResponse{
 		Job: req.GetJob(), OrderDigest: make([]byte, 16), PixelsDigest: make([]byte, 16), Manifest: make([]byte, 16), Schema: schema,
 		Rows: -1, Steps: -1, Start: &feedv1.Position{}, Samples: d.Data.NumRows,
@@ -128,19 +128,19 @@ func (d *FakeDispatcher) handle(m *feedv1.AttachRequest) {
 	defer d.mu.Unlock()
 	switch {
 	case m.GetSeek() != nil:
-		d.wants[m.GetSeek().GetRank()] = m.GetSeek().GetPosition()
+		d.wants[m.GetSeek().GetSeat()] = m.GetSeek().GetPosition()
 		d.begin()
 	case m.GetConsumed() != nil:
-		d.marks[m.GetConsumed().GetRank()] = m.GetConsumed()
+		d.marks[m.GetConsumed().GetSeat()] = m.GetConsumed()
 	case m.GetLeave() != nil:
-		d.left = append(d.left, m.GetLeave().GetRank())
-		delete(d.wants, m.GetLeave().GetRank())
+		d.left = append(d.left, m.GetLeave().GetSeat())
+		delete(d.wants, m.GetLeave().GetSeat())
 	}
 }
 
-// begin starts a generation at the earliest position that was asked for, once every rank has asked. It is locked.
+// begin starts a generation at the earliest position that was asked for, once every seat has asked. It is locked.
 func (d *FakeDispatcher) begin() {
-	if len(d.wants) < d.world {
+	if len(d.wants) < d.seats {
 		return
 	}
 	var from *feedv1.Position
@@ -210,9 +210,9 @@ func (d *FakeDispatcher) Tell(m *feedv1.AttachResponse) {
 	d.tell(m)
 }
 
-// Fail tells some ranks, or all, that the job cannot go on.
-func (d *FakeDispatcher) Fail(kind errkind.Kind, text string, ranks ...uint32) {
-	d.Tell(&feedv1.AttachResponse{Message: &feedv1.AttachResponse_Failed{Failed: &feedv1.Failed{Kind: kind.String(), Text: text, Ranks: ranks}}})
+// Fail tells some seats, or all, that the job cannot go on.
+func (d *FakeDispatcher) Fail(kind errkind.Kind, text string, seats ...uint32) {
+	d.Tell(&feedv1.AttachResponse{Message: &feedv1.AttachResponse_Failed{Failed: &feedv1.Failed{Kind: kind.String(), Text: text, Seats: seats}}})
 }
 
 // Break ends all streams with an error.
@@ -240,11 +240,11 @@ func (d *FakeDispatcher) Hold(hold bool) {
 	d.hold = hold
 }
 
-// Mark is what was last heard of a rank.
-func (d *FakeDispatcher) Mark(rank uint32) (epoch uint64, step int64) {
+// Mark is what was last heard of a seat.
+func (d *FakeDispatcher) Mark(seat uint32) (epoch uint64, step int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.marks[rank].GetEpoch(), d.marks[rank].GetStep()
+	return d.marks[seat].GetEpoch(), d.marks[seat].GetStep()
 }
 
 // Generation is the number of generations begun.
@@ -254,7 +254,7 @@ func (d *FakeDispatcher) Generation() uint64 {
 	return d.generation
 }
 
-// Left is the ranks that have left, in order.
+// Left is the seats that have left, in order.
 func (d *FakeDispatcher) Left() []uint32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -29,6 +29,8 @@ type openBody struct {
 	Settings           settingsBody `json:"settings"`
 	Rank               int          `json:"rank"`
 	WorldSize          int          `json:"world_size"`
+	Peer               int          `json:"peer,omitempty"`
+	Peers              int          `json:"peers,omitempty"`
 	Cursor             string       `json:"cursor"`
 	ContinueOnMismatch bool         `json:"continue_on_mismatch"`
 	Attempt            uint64       `json:"attempt"`
@@ -130,7 +132,7 @@ func (b *openBody) request() (session.OpenRequest, error) {
 	}
 	s := b.Settings
 	return session.OpenRequest{
-		Job: b.Job, Recipe: []byte(b.Recipe), Rank: b.Rank, WorldSize: b.WorldSize, Cursor: b.Cursor,
+		Job: b.Job, Recipe: []byte(b.Recipe), Rank: b.Rank, WorldSize: b.WorldSize, Peer: b.Peer, Peers: b.Peers, Cursor: b.Cursor,
 		ContinueOnMismatch: b.ContinueOnMismatch, Attempt: b.Attempt,
 		Settings: session.Settings{
 			Seed: s.Seed, Shuffle: s.Shuffle, GlobalBatch: s.GlobalBatch, Accumulation: s.Accumulation, Tail: s.Tail,

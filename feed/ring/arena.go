@@ -39,11 +39,12 @@ type Arena struct {
 type slotState struct {
 	generation uint64
 	owner      *Slot
-	lent       uint64 // a bit for each peer
+	lent       []uint32 // how often, by peer: one who begins anew is handed what it was handed before
+	total      int      // of lent
 	since      time.Time
 }
 
-func (s *slotState) free() bool { return s.owner == nil && s.lent == 0 }
+func (s *slotState) free() bool { return s.owner == nil && s.total == 0 }
 
 // waiter waits for a slot for the batch of a number.
 type waiter struct {
@@ -92,6 +93,9 @@ func (a *Arena) Bytes() int64 { return int64(len(a.slots)) * int64(a.slotBytes) 
 
 // ReadOnly says whether those who map it can only read it.
 func (a *Arena) ReadOnly() bool { return a.readOnly }
+
+// Shared says whether several can map it.
+func (a *Arena) Shared() bool { return a.peers > 1 }
 
 // File is what is passed to those who map it. It is closed when the arena is retired.
 func (a *Arena) File() *os.File { return a.file }
@@ -195,10 +199,28 @@ func (a *Arena) Lend(s *Slot, peer int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	state := &a.slots[s.index]
-	if state.lent == 0 {
+	if state.total == 0 {
 		state.since = time.Now()
 	}
-	state.lent |= 1 << peer
+	if state.lent == nil {
+		state.lent = make([]uint32, a.peers)
+	}
+	state.lent[peer]++
+	state.total++
+}
+
+// Leave takes back all that a peer has. It is for those who only copy from the memory, and check after the copy that it was
+// still what they were given.
+func (a *Arena) Leave(peer int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range a.slots {
+		if s := &a.slots[i]; s.lent != nil {
+			s.total -= int(s.lent[peer])
+			s.lent[peer] = 0
+		}
+	}
+	a.grant()
 }
 
 // Return takes a slot back from a peer. One that the peer does not have, or has in another generation, is an error of
@@ -210,10 +232,11 @@ func (a *Arena) Return(slot uint32, generation uint64, peer int) error {
 		return errkind.Errorf(errkind.Invalid, "slot %d was given back; there are %d", slot, len(a.slots))
 	}
 	state := &a.slots[slot]
-	if state.lent&(1<<peer) == 0 || state.generation != generation {
+	if state.total == 0 || state.lent[peer] == 0 || state.generation != generation {
 		return errkind.Errorf(errkind.Invalid, "slot %d was given back in generation %d by one who does not have it", slot, generation)
 	}
-	state.lent &^= 1 << peer
+	state.lent[peer]--
+	state.total--
 	if state.free() {
 		a.grant()
 	}
@@ -229,7 +252,7 @@ func (a *Arena) Lent() (n int, since time.Time) {
 
 func (a *Arena) lent() (n int, since time.Time) {
 	for i := range a.slots {
-		if s := &a.slots[i]; s.lent != 0 {
+		if s := &a.slots[i]; s.total != 0 {
 			if n == 0 || s.since.Before(since) {
 				since = s.since
 			}

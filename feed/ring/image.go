@@ -134,8 +134,16 @@ func (f *Format) head(id Ident, meta []byte, rec arrow.RecordBatch, total int, p
 
 // Write completes the image of a batch that was put together in s, all of it: what precedes its columns. It gives the
 // bytes of the image and of its head. A batch that does not lie in s, or whose meta data is too large, is an error of
-// kind Exhausted.
+// kind Exhausted. What is shared was written for all who get it by whoever came first, who must have the same to write.
 func (s *Slot) Write(f *Format, sequence uint64, meta []byte, rec arrow.RecordBatch) (total, head int, err error) {
+	if s.arena.Shared() {
+		s.writing.Lock()
+		defer s.writing.Unlock()
+		if s.head > 0 {
+			return s.used, s.head, nil
+		}
+		defer func() { s.head = head }()
+	}
 	id := Ident{Arena: s.arena.id, Generation: s.generation, Sequence: sequence}
 	b, err := f.head(id, meta, rec, s.used, s.offset)
 	if err != nil {

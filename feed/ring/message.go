@@ -207,6 +207,9 @@ type Ready struct {
 	Generation, Sequence uint64
 	// HeadBytes of Bytes are what precedes the columns.
 	HeadBytes, Bytes uint64
+	// Before is how many batches the sequence number in a slot that is shared counts beyond Sequence: streams of peers may
+	// begin at different ones.
+	Before uint64
 	// Checksum is the CRC-32C of the image without the room of its head, where it was asked for.
 	Checksum    uint32
 	HasChecksum bool
@@ -225,6 +228,7 @@ func (r Ready) Append(dst []byte) []byte {
 	le.PutUint64(b[24:], r.Sequence)
 	le.PutUint64(b[32:], r.HeadBytes)
 	le.PutUint64(b[40:], r.Bytes)
+	le.PutUint64(b[48:], r.Before)
 	return append(dst, b[:]...)
 }
 

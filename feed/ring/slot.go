@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -25,6 +26,8 @@ type Slot struct {
 	number     int64
 	mem        []byte
 	used       int
+	writing    sync.Mutex   // while the head of what is shared is written
+	head       int          // its bytes, then
 	live       atomic.Int64 // buffers, and one for who puts the batch together
 }
 

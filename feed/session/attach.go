@@ -214,7 +214,7 @@ func (j *Job) handle(m *feedv1.AttachResponse) {
 		e := m.EpochEnd
 		err = j.state.EpochEnd(e.GetGeneration(), e.GetEpoch(), e.GetRows(), e.GetSteps(), e.GetLast())
 	case *feedv1.AttachResponse_Failed:
-		j.stop(failure(m.Failed), j.concerned(m.Failed.GetRanks()))
+		j.stop(failure(m.Failed), j.concerned(m.Failed.GetSeats()))
 	case *feedv1.AttachResponse_Waiting:
 		j.waiting = m.Waiting.GetText()
 	}
@@ -225,19 +225,19 @@ func (j *Job) handle(m *feedv1.AttachResponse) {
 	j.apply()
 }
 
-// concerned is the ranks here among those named; all where none is named. The job is locked.
+// concerned is the seats here among those named; all where none is named. The job is locked.
 func (j *Job) concerned(named []uint32) []int {
-	var ranks []int
+	var seats []int
 	if len(named) == 0 {
-		for rank := range j.members {
-			ranks = append(ranks, rank)
+		for seat := range j.members {
+			seats = append(seats, seat)
 		}
-		return ranks
+		return seats
 	}
-	for _, rank := range named {
-		if j.members[int(rank)] != nil {
-			ranks = append(ranks, int(rank))
+	for _, seat := range named {
+		if j.members[int(seat)] != nil {
+			seats = append(seats, int(seat))
 		}
 	}
-	return ranks
+	return seats
 }

@@ -7,11 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/apache/arrow-go/v18/arrow"
-
 	"github.com/millrace/millrace/feed/batch"
 	"github.com/millrace/millrace/feed/fetch"
-	"github.com/millrace/millrace/feed/ring"
 	"github.com/millrace/millrace/feed/session/deal"
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/preprocess/partition"
@@ -52,21 +49,25 @@ type Job struct {
 	mu      sync.Mutex
 	state   *deal.State
 	held    map[*deal.Batch]*held
-	members map[int]*member
-	changed chan struct{} // closed, and made anew, when anything has changed
-	waiting string        // what the dispatcher says
-	away    string        // why there is no stream to the dispatcher
-	failed  error         // why the job is over
-	leaving bool          // the last rank has left
+	shared  map[share]*held // what peers share, by what it is
+	members map[int]*member // by seat
+	rings   map[int]*memory // by rank
+	changed chan struct{}   // closed, and made anew, when anything has changed
+	waiting string          // what the dispatcher says
+	away    string          // why there is no stream to the dispatcher
+	failed  error           // why the job is over
+	leaving bool            // the last rank has left
 
 	out      []*feedv1.AttachRequest
 	outWake  chan struct{}
 	reattach func() // ends the stream to the dispatcher, so that another one begins
 	puts     sync.WaitGroup
+	sharing  sync.Mutex // held while a ring is opened that peers share
 }
 
-// member is a rank that takes part.
+// member is a seat that takes part: a rank, or one of the processes that share its batches.
 type member struct {
+	seat    int
 	rank    int
 	attempt uint64
 	start   deal.Position
@@ -75,22 +76,6 @@ type member struct {
 	stream  *Stream
 	ring    *Ring // nil: its batches go in messages
 	err     error // why its streams end, until it asks again
-}
-
-// held is what is held of one batch.
-type held struct {
-	slices  []*slot
-	record  arrow.RecordBatch
-	place   *ring.Slot    // where the record lies; nil: in no ring
-	gone    chan struct{} // closed when the batch is not wanted any more
-	charged int64         // bytes that count against the budget
-}
-
-// slot is one slice of a batch.
-type slot struct {
-	pending *fetch.Pending
-	index   int // within the request
-	record  arrow.RecordBatch
 }
 
 func newJob(d *deps, description Description, layout *batch.Layout) (*Job, error) {
@@ -102,52 +87,103 @@ func newJob(d *deps, description Description, layout *batch.Layout) (*Job, error
 		deps: d, description: description, layout: layout, state: state,
 		batchBytes: description.Dealing.BatchRows() * layout.RowBytes(),
 		done:       make(chan struct{}), changed: make(chan struct{}), outWake: make(chan struct{}, 1),
-		held: map[*deal.Batch]*held{}, members: map[int]*member{}, reattach: func() {},
+		held: map[*deal.Batch]*held{}, shared: map[share]*held{}, members: map[int]*member{}, rings: map[int]*memory{}, reattach: func() {},
 	}, nil
 }
 
 // Description is what there is to know of the job.
 func (j *Job) Description() Description { return j.description }
 
-// join adds a rank, or begins it anew. It fails when the job is over.
-func (j *Job) join(rank int, attempt uint64, start deal.Position) error {
+// join adds a seat, or begins it anew. It fails when the job is over.
+func (j *Job) join(seat int, attempt uint64, start deal.Position) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.failed != nil {
 		return j.failed
 	}
-	if err := j.state.Join(rank); err != nil {
+	if err := j.state.Join(seat); err != nil {
 		return err
 	}
-	j.shut(rank)
-	j.members[rank] = &member{rank: rank, attempt: attempt, start: start, metrics: j.metrics.rank(j.description.Name, rank)}
+	j.shut(seat)
+	rank := j.rankOf(seat)
+	j.members[seat] = &member{seat: seat, rank: rank, attempt: attempt, start: start, metrics: j.metrics.rank(j.description.Name, rank)}
 	j.apply()
 	return nil
 }
 
-// leave takes a rank out. When it was the last one the job ends.
-func (j *Job) leave(rank int) {
+// leave takes a seat out. When it was the last one the job ends. If it comes back at once its peers go no further
+// meanwhile, until it has joined or does not come after all ([Job.missed]).
+func (j *Job) leave(seat int, comesBack bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.members[rank] == nil {
+	if j.members[seat] == nil {
 		return
 	}
-	j.shut(rank)
-	delete(j.members, rank)
-	j.state.Leave(rank)
-	j.send(leaveMessage(rank))
+	j.shut(seat)
+	delete(j.members, seat)
+	if !comesBack || j.first(j.rankOf(seat)) == nil {
+		j.state.Leave(seat)
+	}
+	j.send(leaveMessage(seat))
 	j.leaving = len(j.members) == 0
 	j.apply()
-	j.metrics.forget(j.description.Name, rank)
+	if j.first(j.rankOf(seat)) == nil {
+		j.metrics.forget(j.description.Name, j.rankOf(seat))
+	}
 }
 
-// shut lets the ring of a rank end, which is not needed any more. The job is locked.
-func (j *Job) shut(rank int) {
-	if m := j.members[rank]; m != nil && m.ring != nil {
+// missed says that a seat which was to come back does not.
+func (j *Job) missed(seat int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.members[seat] == nil {
+		j.state.Leave(seat)
+		j.apply()
+	}
+}
+
+// shut lets the ring of a seat end, which is not needed any more. The job is locked.
+func (j *Job) shut(seat int) {
+	if m := j.members[seat]; m != nil && m.ring != nil {
 		r := m.ring
 		m.ring = nil
 		j.puts.Go(r.Close) // which locks the job
 	}
+}
+
+// rankOf is the rank of a seat.
+func (j *Job) rankOf(seat int) int { return j.description.Dealing.RankOf(seat) }
+
+// who names a seat for people.
+func (j *Job) who(seat int) string {
+	d := &j.description.Dealing
+	if d.Peers <= 1 {
+		return fmt.Sprintf("rank %d", seat)
+	}
+	return fmt.Sprintf("peer %d of rank %d", d.PeerOf(seat), d.RankOf(seat))
+}
+
+// seats are those of a rank that take part here, in order. The job is locked.
+func (j *Job) seats(rank int) []*member {
+	n := max(1, j.description.Dealing.Peers)
+	var seats []*member
+	for seat := rank * n; seat < (rank+1)*n; seat++ {
+		if m := j.members[seat]; m != nil {
+			seats = append(seats, m)
+		}
+	}
+	return seats
+}
+
+// first is the first seat of a rank here, for what counts but once; nil where there is none. The job is locked.
+func (j *Job) first(rank int) *member {
+	n := max(1, j.description.Dealing.Peers)
+	for seat := rank * n; seat < (rank+1)*n; seat++ {
+		if m := j.members[seat]; m != nil {
+			return m
+		}
+	}
+	return nil
 }
 
 // over says whether nothing more will come of the job.
@@ -176,8 +212,8 @@ func (j *Job) end() {
 	for b := range j.held {
 		j.drop(b)
 	}
-	for rank := range j.members {
-		j.shut(rank)
+	for seat := range j.members {
+		j.shut(seat)
 	}
 	j.broadcast()
 	j.mu.Unlock()
@@ -206,7 +242,7 @@ func (j *Job) send(m *feedv1.AttachRequest) {
 
 // supersedes says whether a mark says all that an earlier one said.
 func supersedes(m, before *feedv1.Consumed) bool {
-	return m != nil && before != nil && m.GetRank() == before.GetRank() && m.GetGeneration() == before.GetGeneration()
+	return m != nil && before != nil && m.GetSeat() == before.GetSeat() && m.GetGeneration() == before.GetGeneration()
 }
 
 // fetchGroup is slices of one batch that one worker holds.
@@ -218,10 +254,28 @@ type fetchGroup struct {
 
 // apply does what the state has come to want. The job is locked.
 func (j *Job) apply() {
+	for actions := j.state.Take(); len(actions) > 0; actions = j.state.Take() {
+		j.obey(actions)
+	}
+	for seat, m := range j.members {
+		m.sent.Store(j.state.Sent(seat))
+		m.metrics.fill.Set(float64(j.state.Filled(seat)))
+	}
+	for rank, r := range j.rings {
+		r.due.Store(j.state.Due(rank))
+	}
+	j.broadcast()
+}
+
+// obey does what the state has asked for. The job is locked.
+func (j *Job) obey(actions []deal.Action) {
 	var groups []*fetchGroup
-	for _, a := range j.state.Take() {
+	for _, a := range actions {
 		switch a := a.(type) {
 		case deal.Fetch:
+			if !j.wanted(a.Batch, a.Slice) {
+				continue
+			}
 			place := a.Batch.Slices[a.Slice].Place
 			n := len(groups)
 			if n == 0 || groups[n-1].batch != a.Batch || groups[n-1].worker.Address != place.Address || len(groups[n-1].slices) == maxTicketSlices {
@@ -239,7 +293,7 @@ func (j *Job) apply() {
 				}
 			}
 		case deal.Seek:
-			if m := j.members[a.Rank]; m != nil {
+			if m := j.members[a.Seat]; m != nil {
 				j.send(seekMessage(a, m.attempt))
 			}
 		case deal.Reattach:
@@ -253,151 +307,14 @@ func (j *Job) apply() {
 			j.fetch(g)
 		}
 	}
-	for rank, m := range j.members {
-		m.sent.Store(j.state.Sent(rank))
-		m.metrics.fill.Set(float64(j.state.Filled(rank)))
-	}
-	j.broadcast()
 }
 
-// fetch asks for the slices of g. The job is locked.
-func (j *Job) fetch(g *fetchGroup) {
-	m := j.members[g.batch.Rank]
-	if m == nil || j.failed != nil {
-		return
-	}
-	h := j.held[g.batch]
-	if h == nil {
-		h = &held{gone: make(chan struct{})}
-		j.held[g.batch] = h
-	}
-	for len(h.slices) < len(g.batch.Slices) {
-		h.slices = append(h.slices, &slot{})
-	}
-	req := fetch.Request{
-		Job: j.description.Name, Worker: g.worker.Worker, Address: g.worker.Address,
-		Ahead: func() int64 { return g.batch.Number - m.sent.Load() },
-	}
-	for _, i := range g.slices {
-		s := &g.batch.Slices[i]
-		req.Slices = append(req.Slices, partition.Slice{ID: s.Place.ID, Attempt: s.Place.Attempt, First: s.First, Rows: s.NumRows})
-		req.Bytes = append(req.Bytes, s.Bytes())
-	}
-	indices, bytes := g.slices, req.Bytes
-	slots := make([]*slot, len(indices))
-	req.Arrived = func(k int, rec arrow.RecordBatch) { j.arrived(g.batch, indices[k], slots[k], bytes[k], rec) }
-	for k, i := range indices {
-		if old := h.slices[i]; old.pending != nil {
-			old.pending.Forget(old.index)
-		}
-		slots[k] = &slot{index: k}
-		h.slices[i] = slots[k]
-	}
-	pending := j.queue.Submit(req)
-	for _, s := range slots {
-		s.pending = pending
-	}
-}
-
-// arrived takes a slice in, unless it is not wanted any more.
-func (j *Job) arrived(b *deal.Batch, i int, s *slot, bytes int64, rec arrow.RecordBatch) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	h := j.held[b]
-	if h == nil || h.slices[i] != s {
-		j.queue.Add(-bytes)
-		return
-	}
-	rec.Retain()
-	s.record = rec
-	h.charged += bytes
-	j.state.Fetched(b, i)
-	j.apply()
-}
-
-// assemble begins to put b together. The job is locked.
-func (j *Job) assemble(b *deal.Batch) {
-	h := j.held[b]
-	pieces := make([]batch.Piece, len(b.Pieces))
-	for i, p := range b.Pieces {
-		rec := h.slices[p.Slice].record
-		rec.Retain()
-		pieces[i] = batch.Piece{Record: rec, First: p.First, NumRows: p.NumRows, Valid: p.Valid}
-	}
-	var r *Ring
-	if m := j.members[b.Rank]; m != nil {
-		r = m.ring
-	}
-	j.puts.Go(func() {
-		rec, place, err := j.put(r, b, pieces, h.gone)
-		for i := range pieces {
-			pieces[i].Record.Release()
-		}
-		j.assembled(b, h, rec, place, err)
-	})
-}
-
-func (j *Job) assembled(b *deal.Batch, h *held, rec arrow.RecordBatch, place *ring.Slot, err error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	switch {
-	case j.held[b] != h:
-		if rec != nil {
-			rec.Release()
-		}
-		return
-	case err != nil:
-		j.stop(fmt.Errorf("job %q: batch of rank %d, epoch %d, step %d: %w", j.description.Name, b.Rank, b.Epoch, b.Step, err), []int{b.Rank})
-	default:
-		h.free()
-		h.record, h.place = rec, place
-		bytes := int64(0) // a ring counts as a whole
-		if place == nil {
-			bytes = partition.DataBytes(rec)
-		}
-		j.queue.Add(bytes - h.charged)
-		h.charged = bytes
-		j.state.Assembled(b)
-	}
-	j.apply()
-}
-
-// stop ends the streams of ranks with an error; they may ask again. The job is locked.
-func (j *Job) stop(err error, ranks []int) {
-	for _, rank := range ranks {
-		if m := j.members[rank]; m != nil {
+// stop ends the streams of seats with an error; they may ask again. The job is locked.
+func (j *Job) stop(err error, seats []int) {
+	for _, seat := range seats {
+		if m := j.members[seat]; m != nil {
 			m.err = err
 		}
 	}
-	j.state.Stop(ranks...)
-}
-
-// drop gives up all that is held of b. The job is locked.
-func (j *Job) drop(b *deal.Batch) {
-	h := j.held[b]
-	if h == nil {
-		return
-	}
-	delete(j.held, b)
-	close(h.gone)
-	for _, s := range h.slices {
-		if s.pending != nil && s.record == nil {
-			s.pending.Forget(s.index)
-		}
-	}
-	h.free()
-	if h.record != nil {
-		h.record.Release()
-	}
-	j.queue.Add(-h.charged)
-}
-
-// free releases the slices.
-func (h *held) free() {
-	for _, s := range h.slices {
-		if s.record != nil {
-			s.record.Release()
-			s.record = nil
-		}
-	}
+	j.state.Stop(seats...)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/loader/order"
 )
 
-// OpenRequest joins a job for one rank.
+// OpenRequest joins a job for one rank, or one of the processes that share its batches.
 type OpenRequest struct {
 	// Job is its name, Recipe the text of its recipe.
 	Job    string
@@ -17,6 +17,8 @@ type OpenRequest struct {
 	Settings Settings
 	// Rank, from 0, of WorldSize.
 	Rank, WorldSize int
+	// Peer, from 0, of the Peers processes that share the batches of each rank; 0 Peers means 1.
+	Peer, Peers int
 	// Cursor to start from; empty: the beginning.
 	Cursor string
 	// ContinueOnMismatch accepts a cursor whose pixels digest differs.
@@ -57,9 +59,18 @@ func (r *OpenRequest) validate() error {
 	case r.Rank < 0 || r.Rank >= r.WorldSize:
 		return errkind.Errorf(errkind.Invalid, "rank %d of %d: ranks count from 0 to %d", r.Rank, r.WorldSize, r.WorldSize-1)
 	}
-	_, err := r.dealing(-1)
-	return err
+	cfg, err := r.dealing(-1)
+	switch {
+	case err != nil:
+		return err
+	case r.Peers < 0 || r.Peer < 0 || r.Peer >= cfg.Peers:
+		return errkind.Errorf(errkind.Invalid, "peer %d of %d: peers count from 0 to %d", r.Peer, cfg.Peers, cfg.Peers-1)
+	}
+	return nil
 }
+
+// seat is the place of the process among all of the job.
+func (r *OpenRequest) seat() int { return r.Rank*max(1, r.Peers) + r.Peer }
 
 // dealing is how the stream of the job is dealt, an epoch having so many rows.
 func (r *OpenRequest) dealing(rows int64) (deal.Config, error) {
@@ -68,7 +79,7 @@ func (r *OpenRequest) dealing(rows int64) (deal.Config, error) {
 		return deal.Config{}, err
 	}
 	cfg := deal.Config{
-		GlobalBatch: r.Settings.GlobalBatch, World: r.WorldSize, Accumulation: r.Settings.Accumulation, Tail: tail,
+		GlobalBatch: r.Settings.GlobalBatch, World: r.WorldSize, Accumulation: r.Settings.Accumulation, Peers: max(1, r.Peers), Tail: tail,
 		Rows: rows, Epochs: r.Settings.Epochs, Prefetch: r.Settings.Prefetch,
 	}
 	return cfg, cfg.Validate()

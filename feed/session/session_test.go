@@ -160,6 +160,71 @@ func (r *rig) steps(s *session.Stream, n int) []int64 {
 	return steps
 }
 
+// What peers get is put together once, and given back when the last of them has consumed it; none of them runs away from
+// the others.
+func TestPeersGetWhatIsMadeOnce(t *testing.T) {
+	run(t, func(r *rig) {
+		t := r.t
+		var streams []*session.Stream
+		for peer := range 3 {
+			req := request()
+			req.Peer, req.Peers = peer, 3
+			o, err := r.table.Open(t.Context(), req, session.NewConnection())
+			if err != nil {
+				t.Fatal(err)
+			}
+			streams = append(streams, r.stream(o.Session, deal.Position{}))
+		}
+		place := func(b *session.Batch) *byte {
+			return &b.Record.Column(1).Data().Buffers()[1].Bytes()[0]
+		}
+		var first []*session.Batch
+		for range 2 {
+			b, err := streams[0].Next(t.Context(), 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first = append(first, b)
+		}
+		streams[0].Consumed(2)
+		b, err := streams[0].Next(t.Context(), 2) // one more than the others may have, whom it waits for from now on
+		if err != nil {
+			t.Fatal(err)
+		}
+		first = append(first, b)
+		streams[0].Consumed(3)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		if b, err := streams[0].Next(ctx, 2); errkind.Of(err) != errkind.Canceled {
+			t.Errorf("a peer ran away to %v, %v", b, err)
+		}
+		cancel()
+		for _, s := range streams[1:] {
+			for i, want := range first {
+				b, err := s.Next(t.Context(), 2)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if b.Step != int64(i) || place(b) != place(want) {
+					t.Errorf("peers have step %d and step %d, in one place: %t", b.Step, want.Step, place(b) == place(want))
+				}
+				b.Record.Release()
+				s.Consumed(b.Sequence + 1)
+			}
+		}
+		for _, b := range first {
+			b.Record.Release()
+		}
+		b, err = streams[0].Next(t.Context(), 2)
+		if err != nil || b.Step != 3 {
+			t.Fatalf("%+v, %v", b, err)
+		}
+		b.Record.Release()
+		if members := r.table.Members(); len(members) != 1 || members[0].Rank != 0 {
+			t.Errorf("three peers are listed as %+v", members)
+		}
+	})
+}
+
 // A stream that waits says for what, and a partition that cannot be had is named with its worker and the cause.
 func TestWaitsHaveCauses(t *testing.T) {
 	run(t, func(r *rig) {

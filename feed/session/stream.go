@@ -33,19 +33,19 @@ type Batch struct {
 	Cursor string
 	// Place is the slot of a ring that Record lies in; nil: it lies in none.
 	Place *ring.Slot
-	// Sequence counts the batches of the stream from 0.
-	Sequence uint64
+	// Sequence counts the batches of the stream from 0, Number those of the rank, the same for all its peers.
+	Sequence, Number uint64
 }
 
-// Stream is the rest of one epoch for one rank. Next is for one goroutine, the other methods for any.
+// Stream is the rest of one epoch for one seat. Next is for one goroutine, the other methods for any.
 type Stream struct {
 	job      *Job
 	member   *member
 	sequence uint64
 }
 
-// Stream begins a stream of a rank at a position. One that the rank had before ends.
-func (j *Job) Stream(rank int, pos deal.Position) (*Stream, error) {
+// Stream begins a stream of a seat at a position. One that the seat had before ends.
+func (j *Job) Stream(seat int, pos deal.Position) (*Stream, error) {
 	if pos.Step < 0 || pos.Row < 0 {
 		return nil, errkind.Errorf(errkind.Invalid, "epoch %d, step %d, row %d is not a position", pos.Epoch, pos.Step, pos.Row)
 	}
@@ -54,13 +54,13 @@ func (j *Job) Stream(rank int, pos deal.Position) (*Stream, error) {
 	if j.failed != nil {
 		return nil, j.failed
 	}
-	m := j.members[rank]
+	m := j.members[seat]
 	if m == nil {
-		return nil, errkind.Errorf(errkind.NotFound, "rank %d of job %q has no open session here", rank, j.description.Name)
+		return nil, errkind.Errorf(errkind.NotFound, "%s of job %q has no open session here", j.who(seat), j.description.Name)
 	}
 	s := &Stream{job: j, member: m}
 	m.stream, m.err = s, nil
-	if err := j.state.Ask(rank, pos); err != nil {
+	if err := j.state.Ask(seat, pos); err != nil {
 		return nil, err
 	}
 	j.apply()
@@ -107,43 +107,46 @@ func (s *Stream) try(credit int) (b *Batch, changed <-chan struct{}, idle bool, 
 	defer j.mu.Unlock()
 	m := s.member
 	switch {
-	case j.members[m.rank] != m:
-		return nil, nil, false, errkind.Errorf(errkind.Canceled, "the session of rank %d of job %q was closed", m.rank, j.description.Name)
+	case j.members[m.seat] != m:
+		return nil, nil, false, errkind.Errorf(errkind.Canceled, "the session of %s of job %q was closed", j.who(m.seat), j.description.Name)
 	case m.stream != s:
-		return nil, nil, false, errkind.Errorf(errkind.Conflict, "another stream of rank %d of job %q has begun", m.rank, j.description.Name)
+		return nil, nil, false, errkind.Errorf(errkind.Conflict, "another stream of %s of job %q has begun", j.who(m.seat), j.description.Name)
 	case m.err != nil:
 		return nil, nil, false, m.err
 	case j.failed != nil:
 		return nil, nil, false, j.failed
 	}
-	next, verdict := j.state.Next(m.rank, credit)
+	next, verdict := j.state.Next(m.seat, credit)
 	switch verdict {
 	case deal.End:
 		return nil, nil, false, io.EOF
 	case deal.Moved:
 		return nil, nil, false, errkind.Errorf(errkind.Conflict, "job %q has moved to another position; ask for that of your state", j.description.Name)
 	case deal.Wait:
-		return nil, j.changed, j.state.Unconsumed(m.rank) == 0, nil
+		return nil, j.changed, j.state.Unconsumed(m.seat) == 0, nil
 	}
-	m.sent.Store(j.state.Sent(m.rank))
+	m.sent.Store(j.state.Sent(m.seat))
 	place := j.held[next].place
-	if place != nil {
+	if place != nil && !place.Arena().ReadOnly() {
 		j.state.Spoil(next)
 	}
-	if m.ring != nil {
-		m.ring.kick()
+	if r := j.rings[m.rank]; r != nil {
+		r.due.Store(j.state.Due(m.rank))
+		r.kick()
 	}
-	m.metrics.fill.Set(float64(j.state.Filled(m.rank)))
+	m.metrics.fill.Set(float64(j.state.Filled(m.seat)))
 	j.queue.Wake()
 	rec := j.held[next].record
 	rec.Retain()
 	b = &Batch{
 		Record: rec, Generation: next.Generation, Epoch: next.Epoch, Step: next.Step, Part: next.Part, NextRow: next.NextRow,
 		NumRows: next.NumRows, NumValid: next.NumValid, Bytes: partition.DataBytes(rec), Last: next.Last, LastPart: next.LastPart,
-		Cursor: next.Cursor, Place: place, Sequence: s.sequence,
+		Cursor: next.Cursor, Place: place, Sequence: s.sequence, Number: uint64(next.Number), //nolint:gosec // Never negative.
 	}
 	s.sequence++
-	m.metrics.handedOver(b)
+	if j.first(m.rank) == m {
+		m.metrics.handedOver(b)
+	}
 	return b, nil, false, nil
 }
 
@@ -152,10 +155,10 @@ func (s *Stream) Consumed(count uint64) {
 	j := s.job
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if s.member.stream != s || j.members[s.member.rank] != s.member {
+	if s.member.stream != s || j.members[s.member.seat] != s.member {
 		return
 	}
-	j.state.Consumed(s.member.rank, int64(min(count, s.sequence))) //nolint:gosec // Counts of batches.
+	j.state.Consumed(s.member.seat, int64(min(count, s.sequence))) //nolint:gosec // Counts of batches.
 	j.apply()
 }
 
@@ -180,7 +183,7 @@ func (s *Stream) drained() (changed <-chan struct{}, _ bool) {
 	j, m := s.job, s.member
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.changed, m.stream != s || j.members[m.rank] != m || j.state.Unconsumed(m.rank) == 0
+	return j.changed, m.stream != s || j.members[m.seat] != m || j.state.Unconsumed(m.seat) == 0
 }
 
 // Waits says what the ranks here wait for, trouble first; empty when they wait for nothing.
@@ -194,11 +197,8 @@ func (j *Job) Waits() string {
 	if trouble := j.trouble(); trouble != "" {
 		parts = append(parts, trouble)
 	}
-	for rank, m := range j.members {
-		if m.ring == nil {
-			continue
-		}
-		if text := m.ring.waits(); text != "" {
+	for rank, r := range j.rings {
+		if text := r.waits(); text != "" {
 			parts = append(parts, fmt.Sprintf("rank %d: %s", rank, text))
 		}
 	}
@@ -206,9 +206,9 @@ func (j *Job) Waits() string {
 		parts = append(parts, j.waiting)
 	}
 	if len(parts) == 0 {
-		for rank := range j.description.Dealing.World {
-			if m := j.members[rank]; m != nil && m.stream != nil {
-				if text := j.state.Waits(rank); text != "" {
+		for seat := range j.description.Dealing.NumSeats() {
+			if m := j.members[seat]; m != nil && m.stream != nil {
+				if text := j.state.Waits(seat); text != "" {
 					return text
 				}
 			}
@@ -221,7 +221,7 @@ func (j *Job) Waits() string {
 func (j *Job) trouble() string {
 	least, text := int64(0), ""
 	for b, h := range j.held {
-		m := j.members[b.Rank]
+		m := j.members[b.Seat]
 		if m == nil || h.record != nil {
 			continue
 		}

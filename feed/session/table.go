@@ -1,7 +1,6 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -37,11 +36,11 @@ type Table struct {
 	left     map[string]time.Time // when a rank last left a job
 }
 
-// session is the membership of one rank.
+// session is the membership of one seat.
 type session struct {
 	name string
 	job  *Job
-	rank int
+	seat int
 	conn *Connection
 	gone time.Time // since when there is no connection
 }
@@ -82,8 +81,8 @@ func (t *Table) Run(ctx context.Context) {
 // rejoinPatience is how long a rank that has just left may find the dispatcher not aware of it yet.
 const rejoinPatience = 2 * time.Second
 
-// Open opens a session for a rank. One that the rank had before is replaced.
-func (t *Table) Open(ctx context.Context, req OpenRequest, conn *Connection) (Opened, error) {
+// Open opens a session for a rank, or for one of its peers. One that it had before is replaced.
+func (t *Table) Open(ctx context.Context, req OpenRequest, conn *Connection) (_ Opened, err error) {
 	if err := req.validate(); err != nil {
 		return Opened{}, err
 	}
@@ -92,6 +91,11 @@ func (t *Table) Open(ctx context.Context, req OpenRequest, conn *Connection) (Op
 		return Opened{}, err
 	}
 	defer opened()
+	defer func() {
+		if err != nil {
+			t.missed(&req)
+		}
+	}()
 	if err := t.makeWay(ctx, &req); err != nil {
 		return Opened{}, err
 	}
@@ -104,18 +108,18 @@ func (t *Table) Open(ctx context.Context, req OpenRequest, conn *Connection) (Op
 		return Opened{}, err
 	}
 	start := positionFromWire(resp.GetStart())
-	if err := j.join(req.Rank, req.Attempt, start); err != nil {
+	if err := j.join(req.seat(), req.Attempt, start); err != nil {
 		return Opened{}, err
 	}
-	if err := t.fits(j, req.Rank); err != nil {
-		t.turnAway(j, req.Rank)
+	if err := t.fits(j, req.seat()); err != nil {
+		t.turnAway(j, req.seat())
 		return Opened{}, err
 	}
-	s := &session{name: newName(), job: j, rank: req.Rank}
+	s := &session{name: newName(), job: j, seat: req.seat()}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.use(conn)
-	if old := t.find(req.Job, req.Rank); old != nil {
+	if old := t.find(req.Job, req.seat()); old != nil {
 		delete(t.sessions, old.name)
 	}
 	t.sessions[s.name] = s
@@ -163,10 +167,10 @@ func (s *session) use(conn *Connection) {
 	}
 }
 
-// find is the session of a rank. The table is locked.
-func (t *Table) find(job string, rank int) *session {
+// find is the session of a seat. The table is locked.
+func (t *Table) find(job string, seat int) *session {
 	for _, s := range t.sessions {
-		if s.rank == rank && s.job.description.Name == job {
+		if s.seat == seat && s.job.description.Name == job {
 			return s
 		}
 	}
@@ -177,11 +181,11 @@ func (t *Table) find(job string, rank int) *session {
 // if that is over but for its last words to the dispatcher.
 func (t *Table) makeWay(ctx context.Context, req *OpenRequest) error {
 	t.mu.Lock()
-	old := t.find(req.Job, req.Rank)
+	old := t.find(req.Job, req.seat())
 	stale := old != nil && old.conn == nil
 	t.mu.Unlock()
 	if stale {
-		t.close(old.name)
+		t.closeSession(old.name, true)
 	}
 	t.mu.Lock()
 	j := t.jobs[req.Job]
@@ -190,6 +194,16 @@ func (t *Table) makeWay(ctx context.Context, req *OpenRequest) error {
 		return nil
 	}
 	return t.await(ctx, j)
+}
+
+// missed tells the job that the seat of a request does not take part.
+func (t *Table) missed(req *OpenRequest) {
+	t.mu.Lock()
+	j := t.jobs[req.Job]
+	t.mu.Unlock()
+	if j != nil && j.description.Dealing.Peers == max(1, req.Peers) {
+		j.missed(req.seat())
+	}
 }
 
 // await waits until nothing is left of a job that is over.
@@ -285,12 +299,19 @@ func sameJob(a, b *Description) bool {
 }
 
 // fits says, as an error of kind Exhausted, when the batches of one more rank of j would not fit.
-func (t *Table) fits(j *Job, rank int) error {
+func (t *Table) fits(j *Job, seat int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	type place struct {
+		job  string
+		rank int
+	}
+	rank := j.rankOf(seat)
+	counted := map[place]bool{{j.description.Name, rank}: true} // peers hold one batch together
 	need := j.rankBytes()
 	for _, s := range t.sessions {
-		if s.job.description.Name != j.description.Name || s.rank != rank {
+		if p := (place{s.job.description.Name, s.job.rankOf(s.seat)}); !counted[p] {
+			counted[p] = true
 			need += s.job.rankBytes()
 		}
 	}
@@ -303,16 +324,16 @@ func (t *Table) fits(j *Job, rank int) error {
 		j.description.Name, rank, d.Prefetch+2, d.BatchRows(), float64(j.rankBytes())/1e6, float64(need)/1e6, float64(t.cfg.BudgetBytes)/1e6)
 }
 
-// turnAway takes out a rank that the dispatcher has admitted and that gets no session, so that it may come again with
+// turnAway takes out a seat that the dispatcher has admitted and that gets no session, so that it may come again with
 // other settings.
-func (t *Table) turnAway(j *Job, rank int) {
+func (t *Table) turnAway(j *Job, seat int) {
 	t.mu.Lock()
-	if old := t.find(j.description.Name, rank); old != nil {
+	if old := t.find(j.description.Name, seat); old != nil {
 		delete(t.sessions, old.name)
 	}
 	t.left[j.description.Name] = time.Now()
 	t.mu.Unlock()
-	j.leave(rank)
+	j.leave(seat, false)
 }
 
 // rankBytes is what a rank holds at least when all is ready: the batches of its credit and one that is put together.
@@ -330,7 +351,10 @@ func (t *Table) Close(ctx context.Context, name string) {
 }
 
 // close closes a session and gives its job.
-func (t *Table) close(name string) *Job {
+func (t *Table) close(name string) *Job { return t.closeSession(name, false) }
+
+// closeSession closes a session, perhaps of one who is opening another in its place.
+func (t *Table) closeSession(name string, comesBack bool) *Job {
 	t.mu.Lock()
 	s := t.sessions[name]
 	if s == nil {
@@ -348,7 +372,7 @@ func (t *Table) close(name string) *Job {
 	t.left[s.job.description.Name] = now
 	t.cfg.Metrics.sessions.Set(float64(len(t.sessions)))
 	t.mu.Unlock()
-	s.job.leave(s.rank)
+	s.job.leave(s.seat, comesBack)
 	if idle {
 		t.cfg.OnIdle()
 	}
@@ -375,7 +399,7 @@ func (t *Table) closeGone(before time.Time) {
 	}
 	t.mu.Unlock()
 	for _, s := range gone {
-		t.cfg.Logger.Warn("session closed: its client is gone", "job", s.job.description.Name, "rank", s.rank)
+		t.cfg.Logger.Warn("session closed: its client is gone", "job", s.job.description.Name, "who", s.job.who(s.seat))
 		t.close(s.name)
 	}
 }
@@ -425,49 +449,7 @@ func (t *Table) Stream(name string, pos deal.Position, conn *Connection) (*Strea
 	}
 	s.use(conn)
 	t.mu.Unlock()
-	return s.job.Stream(s.rank, pos)
-}
-
-// RankStream begins a stream of the open session of a rank.
-func (t *Table) RankStream(job string, rank int, pos deal.Position, conn *Connection) (*Stream, error) {
-	t.mu.Lock()
-	s := t.find(job, rank)
-	t.mu.Unlock()
-	if s == nil {
-		return nil, errkind.Errorf(errkind.NotFound, "rank %d of job %q has no open session here", rank, job)
-	}
-	return t.Stream(s.name, pos, conn)
-}
-
-// Member is an open session, for discovery.
-type Member struct {
-	// Job describes the job, Rank is the rank, Start where its cursor led.
-	Job   Description
-	Rank  int
-	Start deal.Position
-}
-
-// Members lists the open sessions by job and rank.
-func (t *Table) Members() []Member {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	members := make([]Member, 0, len(t.sessions))
-	for _, s := range t.sessions {
-		members = append(members, Member{Job: s.job.description, Rank: s.rank, Start: s.job.startOf(s.rank)})
-	}
-	slices.SortFunc(members, func(a, b Member) int {
-		return cmp.Or(cmp.Compare(a.Job.Name, b.Job.Name), cmp.Compare(a.Rank, b.Rank))
-	})
-	return members
-}
-
-func (j *Job) startOf(rank int) deal.Position {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if m := j.members[rank]; m != nil {
-		return m.start
-	}
-	return deal.Position{}
+	return s.job.Stream(s.seat, pos)
 }
 
 // Waits says, by job, what the ranks here wait for.

@@ -22,7 +22,7 @@ func (r *OpenRequest) toWire() *feedv1.OpenJobRequest {
 			Seed: s.Seed, Shuffle: s.Shuffle, GlobalBatch: s.GlobalBatch, Tail: s.Tail, Accumulation: int64(s.Accumulation),
 			OnError: s.OnError, Prefetch: int64(s.Prefetch), Epochs: s.Epochs,
 		},
-		Rank: uint32(r.Rank), WorldSize: uint32(r.WorldSize), //nolint:gosec // Both were validated.
+		Rank: uint32(r.Rank), WorldSize: uint32(r.WorldSize), Peer: uint32(r.Peer), Peers: uint32(r.Peers), //nolint:gosec // All were validated.
 		Cursor: r.Cursor, ContinueOnMismatch: r.ContinueOnMismatch, Attempt: r.Attempt,
 	}
 }
@@ -91,18 +91,18 @@ func helloMessage(sidecar, job string) *feedv1.AttachRequest {
 func seekMessage(s deal.Seek, attempt uint64) *feedv1.AttachRequest {
 	p := s.Position
 	return &feedv1.AttachRequest{Message: &feedv1.AttachRequest_Seek{Seek: &feedv1.Seek{
-		Rank: uint32(s.Rank), Position: &feedv1.Position{Epoch: p.Epoch, Step: p.Step, Row: p.Row}, Attempt: attempt, //nolint:gosec // Ranks were validated.
+		Seat: uint32(s.Seat), Position: &feedv1.Position{Epoch: p.Epoch, Step: p.Step, Row: p.Row}, Attempt: attempt, //nolint:gosec // Seats were validated.
 	}}}
 }
 
 func markMessage(m deal.Mark) *feedv1.AttachRequest {
 	return &feedv1.AttachRequest{Message: &feedv1.AttachRequest_Consumed{Consumed: &feedv1.Consumed{
-		Rank: uint32(m.Rank), Generation: m.Generation, Epoch: m.Epoch, Step: m.Step, //nolint:gosec // Ranks were validated.
+		Seat: uint32(m.Seat), Generation: m.Generation, Epoch: m.Epoch, Step: m.Step, //nolint:gosec // Seats were validated.
 	}}}
 }
 
-func leaveMessage(rank int) *feedv1.AttachRequest {
-	return &feedv1.AttachRequest{Message: &feedv1.AttachRequest_Leave{Leave: &feedv1.Leave{Rank: uint32(rank)}}} //nolint:gosec // Ranks were validated.
+func leaveMessage(seat int) *feedv1.AttachRequest {
+	return &feedv1.AttachRequest{Message: &feedv1.AttachRequest_Leave{Leave: &feedv1.Leave{Seat: uint32(seat)}}} //nolint:gosec // Seats were validated.
 }
 
 // failure is the error that the dispatcher sent.

@@ -82,6 +82,46 @@ func TestAGenerationBeginsWhenAllRanksAskForTheSamePlace(t *testing.T) {
 	}
 }
 
+// Peers of a rank may be on several hosts: each host is told all that it needs, once, and the rank has consumed what all
+// its peers have.
+func TestPeersOnSeveralHostsAreOneRank(t *testing.T) {
+	h := newHarness(t, 32, "")
+	h.worker("w1", nil)
+	as := func(peer int) func(*feedv1.OpenJobRequest) {
+		return func(r *feedv1.OpenJobRequest) { r.Peer, r.Peers = uint32(peer), 2 }
+	}
+	h.mustOpen(request(0, 1, as(0)))
+	if _, err := h.open(request(0, 1, nil)); err == nil || !strings.Contains(err.Error(), "rank 0 joined job \"train\" with peers 1; the job uses 2") {
+		t.Errorf("another number of peers: %v", err)
+	}
+	a, b := h.attach("s1"), h.attach("s2")
+	h.send(a, seek(0, position(0, 0)))
+	waitFor(t, func() bool {
+		return strings.Contains(h.d.Status().GetJobs()[0].GetWaiting(), "waiting for peer 1 of rank 0 of 2 to join")
+	})
+	h.mustOpen(request(0, 1, as(1)))
+	h.send(b, seek(1, position(2, 16)))
+	var f feed
+	collect(t, a, &f, func(f *feed) bool { return f.failed != nil })
+	if want := "peer 0 of rank 0: epoch 0, step 0; peer 1 of rank 0: epoch 0, step 2"; !strings.Contains(f.failed.GetText(), want) {
+		t.Fatalf("refused with %q, want %q", f.failed.GetText(), want)
+	}
+	h.send(a, seek(0, position(0, 0)))
+	h.send(b, seek(1, position(0, 0)))
+	var fa, fb feed
+	collect(t, a, &fa, epochEnds(1))
+	collect(t, b, &fb, epochEnds(1))
+	if len(fa.placed) != len(fb.placed) || len(fa.placed) == 0 {
+		t.Errorf("%d partitions for one host, %d for the other", len(fa.placed), len(fb.placed))
+	}
+	h.send(a, consumed(0, fa.generation, 3))
+	h.send(b, consumed(1, fb.generation, 1))
+	waitFor(t, func() bool {
+		j := h.d.Status().GetJobs()[0]
+		return j.GetStep() == 1 && j.GetWorldSize() == 1 && j.GetPeers() == 2 && j.GetRanks()[0].GetStep() == 3 && j.GetRanks()[1].GetPeer() == 1
+	})
+}
+
 func TestASidecarThatComesBackIsToldWhatIsLive(t *testing.T) {
 	h := newHarness(t, 32, "")
 	h.worker("w1", nil)
@@ -249,7 +289,7 @@ func TestAJobWhoseRanksAreGoneIsReplaced(t *testing.T) {
 	h := newHarness(t, 32, "")
 	h.mustOpen(request(0, 1, nil))
 	stream := h.attach("s1")
-	h.send(stream, &feedv1.AttachRequest{Message: &feedv1.AttachRequest_Leave{Leave: &feedv1.Leave{Rank: 0}}})
+	h.send(stream, &feedv1.AttachRequest{Message: &feedv1.AttachRequest_Leave{Leave: &feedv1.Leave{Seat: 0}}})
 	waitFor(t, func() bool { return h.d.Status().GetJobs()[0].GetState() == "idle" })
 	h.mustOpen(request(0, 1, func(r *feedv1.OpenJobRequest) { r.Settings.GlobalBatch = 4 }))
 	if got := h.d.Status().GetJobs()[0].GetGlobalBatch(); got != 4 {

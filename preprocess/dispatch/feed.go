@@ -43,6 +43,9 @@ func (d *Dispatcher) openJob(ctx context.Context, req *feedv1.OpenJobRequest) (*
 	if req.GetRank() >= req.GetWorldSize() {
 		return nil, errkind.Errorf(errkind.Invalid, "rank %d is not below the world size %d", req.GetRank(), req.GetWorldSize())
 	}
+	if req.GetPeer() >= max(1, req.GetPeers()) {
+		return nil, errkind.Errorf(errkind.Invalid, "peer %d is not below the %d peers of a rank", req.GetPeer(), req.GetPeers())
+	}
 	s, err := d.newSpec(ctx, req)
 	if err != nil {
 		return nil, err
@@ -66,11 +69,12 @@ func (d *Dispatcher) openJob(ctx context.Context, req *feedv1.OpenJobRequest) (*
 		j = d.newJob(req.GetJob(), s)
 		d.jobs[j.name] = j
 	}
-	if err := j.admit(s, int(req.GetRank()), req.GetAttempt()); err != nil {
+	seat := int(req.GetRank())*s.peers + int(req.GetPeer())
+	if err := j.admit(s, seat, req.GetAttempt()); err != nil {
 		return nil, err
 	}
-	j.shipFunctions(int(req.GetRank()), s)
-	r := j.ranks[req.GetRank()]
+	j.shipFunctions(seat, s)
+	r := j.ranks[seat]
 	r.joined, r.attempt, r.opened = true, req.GetAttempt(), &start
 	d.manifests[s.manifestID] = s.manifest
 	return &feedv1.OpenJobResponse{
@@ -83,7 +87,7 @@ func (d *Dispatcher) openJob(ctx context.Context, req *feedv1.OpenJobRequest) (*
 // admit says whether a rank may join with its settings.
 func (j *job) admit(s *spec, index int, attempt uint64) error {
 	if what := s.disagreement(j.spec); what != "" {
-		others := rankList(j.joinedRanks(index))
+		others := j.names(j.joinedRanks(index))
 		verb := "use"
 		if !strings.Contains(others, "ranks") {
 			verb = "uses"
@@ -96,14 +100,14 @@ func (j *job) admit(s *spec, index int, attempt uint64) error {
 		} else {
 			what = fmt.Sprintf(what, others+" "+verb)
 		}
-		return errkind.Errorf(errkind.Conflict, "rank %d joined job %q %s. All ranks of a job must agree", index, j.name, what)
+		return errkind.Errorf(errkind.Conflict, "%s joined job %q %s. All ranks of a job must agree", s.name(index), j.name, what)
 	}
 	r := j.ranks[index]
 	if attempt < r.attempt {
-		return errkind.Errorf(errkind.Conflict, "rank %d of job %q is at restart %d; restart %d is stale", index, j.name, r.attempt, attempt)
+		return errkind.Errorf(errkind.Conflict, "%s of job %q is at restart %d; restart %d is stale", s.name(index), j.name, r.attempt, attempt)
 	}
 	if r.sidecar != nil && attempt == r.attempt {
-		return errkind.Errorf(errkind.Conflict, "rank %d of job %q is already being served; give the other loader another job name, or close it first", index, j.name)
+		return errkind.Errorf(errkind.Conflict, "%s of job %q is already being served; give the other loader another job name, or close it first", s.name(index), j.name)
 	}
 	return nil
 }
@@ -204,7 +208,7 @@ func (d *Dispatcher) handleSidecar(j *job, side *sidecar, m *feedv1.AttachReques
 		return j.handleSeek(side, m.GetSeek())
 	case m.GetConsumed() != nil:
 		c := m.GetConsumed()
-		r, err := j.rank(c.GetRank())
+		r, err := j.rank(c.GetSeat())
 		if err != nil {
 			return err
 		}
@@ -212,7 +216,7 @@ func (d *Dispatcher) handleSidecar(j *job, side *sidecar, m *feedv1.AttachReques
 			j.consumed(r, c.GetEpoch(), c.GetStep())
 		}
 	case m.GetLeave() != nil:
-		r, err := j.rank(m.GetLeave().GetRank())
+		r, err := j.rank(m.GetLeave().GetSeat())
 		if err != nil {
 			return err
 		}
@@ -222,19 +226,19 @@ func (d *Dispatcher) handleSidecar(j *job, side *sidecar, m *feedv1.AttachReques
 }
 
 func (j *job) handleSeek(side *sidecar, seek *feedv1.Seek) error {
-	r, err := j.rank(seek.GetRank())
+	r, err := j.rank(seek.GetSeat())
 	if err != nil {
 		return err
 	}
 	refuse := func(err error) error {
-		side.out.put(failedMessage(err, []uint32{seek.GetRank()}))
+		side.out.put(failedMessage(err, []uint32{seek.GetSeat()}))
 		return nil
 	}
 	switch {
 	case !r.joined:
-		return refuse(errkind.Errorf(errkind.Conflict, "rank %d has not joined job %q, or has left it; open it first", r.index, j.name))
+		return refuse(errkind.Errorf(errkind.Conflict, "%s has not joined job %q, or has left it; open it first", j.spec.name(r.index), j.name))
 	case seek.GetAttempt() < r.attempt:
-		return refuse(errkind.Errorf(errkind.Conflict, "rank %d of job %q is at restart %d; restart %d is stale", r.index, j.name, r.attempt, seek.GetAttempt()))
+		return refuse(errkind.Errorf(errkind.Conflict, "%s of job %q is at restart %d; restart %d is stale", j.spec.name(r.index), j.name, r.attempt, seek.GetAttempt()))
 	}
 	p, err := j.resolve(r, seek.GetPosition())
 	if err != nil {
@@ -273,7 +277,7 @@ func (j *job) resolve(r *rank, p *feedv1.Position) (ledger.Position, error) {
 
 func (j *job) rank(index uint32) (*rank, error) {
 	if int64(index) >= int64(len(j.ranks)) {
-		return nil, errkind.Errorf(errkind.Invalid, "job %q has %d ranks; there is no rank %d", j.name, len(j.ranks), index)
+		return nil, errkind.Errorf(errkind.Invalid, "job %q has %d ranks of %d peers; there is no %s", j.name, j.spec.world, j.spec.peers, j.spec.name(int(index)))
 	}
 	return j.ranks[index], nil
 }
@@ -338,6 +342,43 @@ func (j *job) tell(s *sidecar, eff ledger.Effects) {
 			Last: j.spec.epochs > 0 && e.Epoch+1 >= j.spec.epochs,
 		}}})
 	}
+}
+
+// name is a seat for people.
+func (s *spec) name(seat int) string {
+	if s.peers == 1 {
+		return fmt.Sprintf("rank %d", seat)
+	}
+	return fmt.Sprintf("peer %d of rank %d", seat%s.peers, seat/s.peers)
+}
+
+// names writes seats for people: ranks all of whose peers are among them as ranks.
+func (j *job) names(seats []int) string {
+	n := j.spec.peers
+	if n == 1 {
+		return rankList(seats)
+	}
+	slices.Sort(seats)
+	var whole []int
+	var parts []string
+	for i := 0; i < len(seats); {
+		k := i + 1
+		for k < len(seats) && seats[k]/n == seats[i]/n {
+			k++
+		}
+		if rank := seats[i] / n; k-i == n {
+			whole = append(whole, rank)
+		} else {
+			for _, seat := range seats[i:k] {
+				parts = append(parts, j.spec.name(seat))
+			}
+		}
+		i = k
+	}
+	if len(whole) > 0 {
+		parts = append([]string{rankList(whole)}, parts...)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // rankList writes ranks for people: "rank 3", "ranks 0–2, 5".

@@ -141,12 +141,12 @@ func (h *harness) send(stream feedv1.FeedService_AttachClient, m *feedv1.AttachR
 }
 
 func seek(rank int, p *feedv1.Position) *feedv1.AttachRequest {
-	return &feedv1.AttachRequest{Message: &feedv1.AttachRequest_Seek{Seek: &feedv1.Seek{Rank: uint32(rank), Position: p}}}
+	return &feedv1.AttachRequest{Message: &feedv1.AttachRequest_Seek{Seek: &feedv1.Seek{Seat: uint32(rank), Position: p}}}
 }
 
 func consumed(rank int, generation uint64, step int64) *feedv1.AttachRequest {
 	return &feedv1.AttachRequest{Message: &feedv1.AttachRequest_Consumed{
-		Consumed: &feedv1.Consumed{Rank: uint32(rank), Generation: generation, Step: step},
+		Consumed: &feedv1.Consumed{Seat: uint32(rank), Generation: generation, Step: step},
 	}}
 }
 

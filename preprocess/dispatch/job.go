@@ -20,7 +20,7 @@ type job struct {
 	d        *Dispatcher
 	name     string
 	spec     *spec
-	ranks    []*rank
+	ranks    []*rank // by seat
 	sidecars map[string]*sidecar
 
 	generation uint64
@@ -39,9 +39,9 @@ type job struct {
 	waiting   waiting
 }
 
-// rank is one data-parallel rank of a job.
+// rank is one seat of a job: a data-parallel rank, or one of the peers that share its batches.
 type rank struct {
-	index   int
+	index   int // rank * peers + peer
 	joined  bool
 	attempt uint64
 	sidecar *sidecar
@@ -67,7 +67,7 @@ const maxRetries = 3
 
 func (d *Dispatcher) newJob(name string, s *spec) *job {
 	j := &job{d: d, name: name, spec: s, sidecars: map[string]*sidecar{}, idleSince: d.now()}
-	for i := range s.world {
+	for i := range s.world * s.peers {
 		j.ranks = append(j.ranks, &rank{index: i})
 	}
 	return j

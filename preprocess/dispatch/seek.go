@@ -82,7 +82,7 @@ func (j *job) refuseWants() {
 		r.want = nil
 	}
 	for p, ranks := range groups {
-		texts = append(texts, fmt.Sprintf("%s: epoch %d, step %d", rankList(ranks), p.Epoch, p.Step))
+		texts = append(texts, fmt.Sprintf("%s: epoch %d, step %d", j.names(ranks), p.Epoch, p.Step))
 	}
 	slices.Sort(texts)
 	err := errkind.Errorf(errkind.Conflict, "ranks of job %q ask for different positions (%s). Load the same state on all ranks, and let set_epoch agree",

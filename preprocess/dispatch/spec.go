@@ -19,6 +19,9 @@ import (
 	recipev1 "github.com/millrace/millrace/proto/millrace/recipe/v1"
 )
 
+// maxSeats bounds the processes of a job.
+const maxSeats = 1 << 22
+
 // spec is what all ranks of a job agree on. It is immutable.
 type spec struct {
 	asked      *feedv1.OpenJobRequest // by the first rank
@@ -35,6 +38,7 @@ type spec struct {
 	accumulation int64
 	epochs       uint64
 	world        int
+	peers        int // processes that share the batches of each rank
 
 	orderDigest, pixelsDigest order.Digest
 	schema                    []byte
@@ -48,7 +52,7 @@ func (d *Dispatcher) newSpec(ctx context.Context, req *feedv1.OpenJobRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	s := &spec{asked: req, world: int(req.GetWorldSize()), seed: req.GetSettings().GetSeed()}
+	s := &spec{asked: req, world: int(req.GetWorldSize()), peers: int(max(1, req.GetPeers())), seed: req.GetSettings().GetSeed()}
 	if err := s.readSettings(req.GetSettings()); err != nil {
 		return nil, err
 	}
@@ -99,6 +103,9 @@ func (s *spec) readSettings(settings *feedv1.Settings) error {
 	if s.world < 1 || s.world > 1<<20 {
 		return errkind.Errorf(errkind.Invalid, "world size is %d; it must be at least 1", s.world)
 	}
+	if s.peers > maxSeats/s.world {
+		return errkind.Errorf(errkind.Invalid, "%d peers of each of %d ranks are more than %d processes", s.peers, s.world, maxSeats)
+	}
 	return b.CheckWorld(s.world * int(s.accumulation))
 }
 
@@ -148,6 +155,7 @@ func (s *spec) disagreement(other *spec) string {
 		mine, had any
 	}{
 		{"world_size", s.world, other.world},
+		{"peers", s.peers, other.peers},
 		{"global batch", s.globalBatch, other.globalBatch},
 		{"accumulation", s.accumulation, other.accumulation},
 		{"seed", s.seed, other.seed},

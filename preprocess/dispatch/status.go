@@ -48,7 +48,7 @@ func (j *job) status() *statusv1.Job {
 	out := &statusv1.Job{
 		Name: j.name, State: j.state(), Source: strings.Join(j.spec.recipe.Source, ", "), Generation: j.generation,
 		Epoch: slowest.epoch, Step: slowest.step, Steps: j.spec.steps(), GlobalBatch: j.spec.globalBatch,
-		Outstanding: int64(len(j.tasks)), Waiting: j.cause(), WorldSize: uint32(len(j.ranks)), //nolint:gosec // Bounded by newSpec.
+		Outstanding: int64(len(j.tasks)), Waiting: j.cause(), WorldSize: uint32(j.spec.world), Peers: uint32(j.spec.peers), //nolint:gosec // Bounded by newSpec.
 	}
 	if j.ledger != nil {
 		out.HeldBytes = j.ledger.HeldBytes()
@@ -57,7 +57,7 @@ func (j *job) status() *statusv1.Job {
 		out.Error = j.failed.Error()
 	}
 	for _, r := range j.ranks {
-		rank := &statusv1.Rank{Rank: uint32(r.index), State: "gone", Epoch: r.epoch, Step: r.step} //nolint:gosec // As above.
+		rank := &statusv1.Rank{Rank: uint32(r.index / j.spec.peers), Peer: uint32(r.index % j.spec.peers), State: "gone", Epoch: r.epoch, Step: r.step} //nolint:gosec // As above.
 		switch {
 		case r.sidecar != nil:
 			rank.State, rank.Sidecar = "streaming", r.sidecar.name

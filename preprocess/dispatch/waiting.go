@@ -37,9 +37,9 @@ func (j *job) cause() string {
 	if len(asking) > 0 {
 		p := j.ranks[asking[0]].want
 		if len(missing) > 0 {
-			return fmt.Sprintf("%s of job %q: waiting for %s of %d to join", rankList(asking), j.name, rankList(missing), len(j.ranks))
+			return fmt.Sprintf("%s of job %q: waiting for %s of %d to join", j.names(asking), j.name, j.names(missing), len(j.ranks))
 		}
-		return fmt.Sprintf("%s of job %q: waiting for %s to ask for epoch %d, step %d too", rankList(asking), j.name, rankList(elsewhere), p.Epoch, p.Step)
+		return fmt.Sprintf("%s of job %q: waiting for %s to ask for epoch %d, step %d too", j.names(asking), j.name, j.names(elsewhere), p.Epoch, p.Step)
 	}
 	if j.core == nil || !j.hasStreams() {
 		return ""

@@ -56,9 +56,9 @@ func eventSource(e *workerv1.Event) (lineage.ID, uint32, error) {
 	return id, attempt, nil
 }
 
-func failedMessage(err error, ranks []uint32) *feedv1.AttachResponse {
+func failedMessage(err error, seats []uint32) *feedv1.AttachResponse {
 	return &feedv1.AttachResponse{Message: &feedv1.AttachResponse_Failed{Failed: &feedv1.Failed{
-		Kind: errkind.Of(err).String(), Text: err.Error(), Ranks: slices.Clone(ranks),
+		Kind: errkind.Of(err).String(), Text: err.Error(), Seats: slices.Clone(seats),
 	}}}
 }
 

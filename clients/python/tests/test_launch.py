@@ -51,6 +51,43 @@ def test_mesh_gives_one_rank_to_all_peers_of_a_data_parallel_coordinate(names, s
     assert ranks(device_mesh=mesh(names, shape, coordinate), dims=dims) == expected
 
 
+def peers(*arguments, **options):
+    found = resolve_ranks(*arguments, **{"env": {}, **options})
+    return found.rank, found.world_size, found.peer, found.peers
+
+
+def test_processes_that_differ_in_other_dimensions_alone_are_peers():
+    three = mesh(("pp", "dp_shard", "tp"), (2, 4, 2), (1, 2, 0))
+    assert peers(None, None, three, DIMS) == (2, 4, 2, 4)
+    assert peers(None, None, three, DIMS, peers=4) == (2, 4, 2, 4)
+    assert peers(None, None, three, DIMS, peers=1) == (2, 4, 0, 1)
+    with pytest.raises(mr.InvalidError, match=r"peers=3, but in device_mesh .* 4 processes share"):
+        peers(None, None, three, DIMS, peers=3)
+
+
+def test_consecutive_processes_can_be_peers():
+    env = {"RANK": "5", "WORLD_SIZE": "8"}
+    assert peers(None, None, None, DIMS, env=env, peers=2) == (2, 4, 1, 2)
+    assert peers(1, 2, None, DIMS, env=env, peer=2, peers=3) == (1, 2, 2, 3)
+    with pytest.raises(mr.InvalidError, match=r"8 processes .* cannot be cut into groups of peers=3"):
+        peers(None, None, None, DIMS, env=env, peers=3)
+    assert str(resolve_ranks(1, 2, None, DIMS, {}, 2, 3)) == "peer 2 of 3 of rank 1 of 2 (from rank= and world_size=)"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"peer": 0}, "peer belongs to rank, world_size and peers"),
+        ({"rank": 0, "world_size": 1, "peers": 2}, "which of the peers=2 processes of rank 0 is this"),
+        ({"rank": 0, "world_size": 1, "peer": 2, "peers": 2}, "peer=2 must be below peers=2"),
+        ({"peers": 0}, "peers"),
+    ],
+)
+def test_half_of_a_place_is_refused(options, message):
+    with pytest.raises(mr.InvalidError, match=message):
+        mr.DataLoader("x.tar", 4, **options)
+
+
 def test_mesh_that_cannot_be_read_is_named():
     with pytest.raises(mr.InvalidError, match=r"none of dp_dims .* is a dimension of device_mesh \('dp', 'tp'\)"):
         ranks(device_mesh=mesh(("dp", "tp"), (2, 2), (0, 0)))

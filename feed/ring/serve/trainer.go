@@ -178,19 +178,20 @@ func (t *trainer) pump(ctx context.Context, stream *session.Stream, number uint3
 }
 
 func (t *trainer) handOver(b *session.Batch, number uint32) error {
-	meta, err := b.AppendHeader(nil)
-	if err != nil {
-		return err
-	}
 	ready := ring.Ready{Slot: ring.Inline, Stream: number, Sequence: b.Sequence}
 	if b.Place != nil {
-		total, head, err := b.Place.Write(t.ring.Format(), b.Sequence, meta, b.Record)
+		total, head, err := t.complete(b, &ready)
 		if err == nil {
 			return t.lend(b.Place, ready, head, total)
 		}
 		if errkind.Of(err) != errkind.Exhausted {
 			return err
 		}
+		ready.Before = 0
+	}
+	meta, err := b.AppendHeader(nil)
+	if err != nil {
+		return err
 	}
 	pieces, total, head, err := t.ring.Format().Pieces(b.Sequence, meta, b.Record)
 	if err != nil {
@@ -199,6 +200,19 @@ func (t *trainer) handOver(b *session.Batch, number uint32) error {
 	ready.HeadBytes, ready.Bytes = uint64(head), uint64(total) //nolint:gosec // Never negative.
 	t.ring.CountInline()
 	return t.write(append([][]byte{ready.Append(nil)}, pieces...)...)
+}
+
+// complete completes the image of a batch in its slot.
+func (t *trainer) complete(b *session.Batch, ready *ring.Ready) (total, head int, err error) {
+	image := *b
+	if b.Place.Arena().Shared() {
+		image.Sequence, ready.Before = b.Number, b.Number-b.Sequence
+	}
+	meta, err := image.AppendHeader(nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	return b.Place.Write(t.ring.Format(), image.Sequence, meta, b.Record)
 }
 
 // lend hands the batch in a slot over, and its arena first where the trainer does not have that.

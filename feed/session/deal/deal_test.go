@@ -113,7 +113,7 @@ func TestContradictionsAreErrors(t *testing.T) {
 }
 
 // A rank that leaves and comes back to where it was takes part in the generation under way again, once what was said of
-// that has been said again; at any other position it waits for a generation of its own.
+// that has been said again, or to where it had come since it last said so; at any other position it waits for a generation of its own.
 func TestRankComesBackToWhereItWas(t *testing.T) {
 	s, err := deal.New(deal.Config{GlobalBatch: 2, World: 2, Accumulation: 1, Tail: order.TailPad, Rows: 6, Prefetch: 1})
 	if err != nil {
@@ -172,7 +172,7 @@ func TestRankComesBackToWhereItWas(t *testing.T) {
 		t.Fatalf("coming back asks for %v", got)
 	}
 	s.Resync()
-	want := []deal.Action{deal.Seek{Rank: 0, Position: back}, deal.Seek{Rank: 1, Position: deal.Position{Step: 2, Row: 4}}}
+	want := []deal.Action{deal.Seek{Seat: 0, Position: back}, deal.Seek{Seat: 1, Position: deal.Position{Step: 2, Row: 4}}}
 	if diff := cmp.Diff(want, s.Take()); diff != "" {
 		t.Fatalf("seeks (-want +got):\n%s", diff)
 	}
@@ -184,7 +184,21 @@ func TestRankComesBackToWhereItWas(t *testing.T) {
 		t.Errorf("rank 1 got step %d", b.Step)
 	}
 
+	// It was handed step 1 and died before it could say that it was done with it.
 	if err := errors.Join(s.Join(0), s.Ask(0, deal.Position{Step: 2, Row: 4})); err != nil {
+		t.Fatal(err)
+	}
+	got := s.Take()
+	if diff := cmp.Diff([]deal.Action{deal.Mark{Seat: 0, Generation: 1, Step: 2}, deal.Reattach{}}, got[len(got)-2:]); diff != "" {
+		t.Errorf("coming back with a later state (-want +got):\n%s", diff)
+	}
+	say(1)
+	if b := next(0); b.Step != 2 {
+		t.Errorf("rank 0 got step %d", b.Step)
+	}
+
+	// What it was never handed it can't have done with.
+	if err := errors.Join(s.Join(1), s.Join(0), s.Ask(0, deal.Position{Epoch: 1, Step: 1, Row: 2})); err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range s.Take() {

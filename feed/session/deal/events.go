@@ -24,7 +24,7 @@ func (s *State) place(p Placement) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range s.ranks {
+	for _, r := range s.seats {
 		for _, b := range r.window {
 			if b.Epoch != p.ID.Epoch {
 				continue
@@ -42,7 +42,7 @@ func (s *State) place(p Placement) error {
 
 // passed says whether no rank needs rows of an epoch below end.
 func (s *State) passed(number uint64, end int64) bool {
-	for _, r := range s.ranks {
+	for _, r := range s.seats {
 		if !r.dealt {
 			continue
 		}
@@ -110,7 +110,7 @@ func (s *State) EpochEnd(generation, number uint64, rows, steps int64, last bool
 	if last {
 		s.last, s.ended = number, true
 	}
-	for _, r := range s.ranks {
+	for _, r := range s.seats {
 		if r.dealt {
 			s.settle(r, number)
 			s.fill(r)
@@ -121,7 +121,7 @@ func (s *State) EpochEnd(generation, number uint64, rows, steps int64, last bool
 }
 
 // settle plans anew what was planned for r while the rows of an epoch were unknown and has come out otherwise.
-func (s *State) settle(r *rank, number uint64) {
+func (s *State) settle(r *seat, number uint64) {
 	e := s.epoch(number)
 	for i, b := range r.window {
 		gone := s.ended && b.Epoch > s.last
@@ -176,7 +176,7 @@ const (
 
 // Next hands the next batch over to the stream of a rank, of which at most credit batches may be unconsumed.
 func (s *State) Next(id, credit int) (*Batch, Verdict) {
-	r := s.rank(id)
+	r := s.seat(id)
 	switch {
 	case r == nil || r.moved:
 		return nil, Moved
@@ -184,7 +184,7 @@ func (s *State) Next(id, credit int) (*Batch, Verdict) {
 		return nil, Wait
 	case r.place(r.sent).epoch > r.streamEpoch || (r.done && r.sent == r.planned()):
 		return nil, End
-	case r.sent == r.planned() || r.sent-r.consumed >= int64(credit):
+	case r.sent == r.planned() || r.sent-r.consumed >= int64(credit) || r.sent-s.slowest(r) > int64(s.cfg.Prefetch):
 		return nil, Wait
 	}
 	b := r.at(r.sent)
@@ -205,13 +205,52 @@ func (s *State) Next(id, credit int) (*Batch, Verdict) {
 	return b, Ready
 }
 
+// slowest is the number of the first batch that a peer of r has not consumed, which r does not run away from: so each
+// batch is held by all peers at once. A lone seat waits for nobody.
+// One that has come back and not asked yet holds the others where it was.
+func (s *State) slowest(r *seat) int64 {
+	least := r.sent
+	if s.cfg.peers() == 1 {
+		return least
+	}
+	for _, p := range s.seats {
+		if p == r || p.moved || s.cfg.RankOf(p.id) != s.cfg.RankOf(r.id) {
+			continue
+		}
+		mark, told := s.marks[p.id]
+		switch {
+		case p.dealt:
+			least = min(least, p.consumed)
+		case told && (p.asked == nil || s.rejoins(p.id, *p.asked)):
+			if number, ok := s.number(r, mark); ok {
+				least = min(least, number)
+			}
+		}
+	}
+	return least
+}
+
+// peersOf is the seats of the rank of r that take part in the generation, but for r.
+func (s *State) peersOf(r *seat) []*seat {
+	if s.cfg.peers() == 1 {
+		return nil
+	}
+	var peers []*seat
+	for _, p := range s.seats {
+		if p != r && p.dealt && !p.moved && s.cfg.RankOf(p.id) == s.cfg.RankOf(r.id) {
+			peers = append(peers, p)
+		}
+	}
+	return peers
+}
+
 // Spoil says that the data of a batch of Next may be changed by whoever has got it, so that it is made again if its rank
 // asks for it again.
 func (*State) Spoil(b *Batch) { b.spoiled = true }
 
 // Renew has all batches of a rank made again that are not consumed.
 func (s *State) Renew(id int) {
-	r := s.rank(id)
+	r := s.seat(id)
 	if r == nil || !r.dealt {
 		return
 	}
@@ -223,7 +262,7 @@ func (s *State) Renew(id int) {
 
 // Filled is how many batches of a rank are ready and not handed over.
 func (s *State) Filled(id int) int {
-	r := s.rank(id)
+	r := s.seat(id)
 	if r == nil || !r.dealt {
 		return 0
 	}
@@ -237,7 +276,7 @@ func (s *State) Filled(id int) int {
 // Consumed says that a rank has consumed the first count batches of its stream. Lower counts than before, and batches
 // that were not handed over, are ignored.
 func (s *State) Consumed(id int, count int64) {
-	r := s.rank(id)
+	r := s.seat(id)
 	if r == nil || !r.dealt || count < 0 {
 		return
 	}
@@ -246,13 +285,13 @@ func (s *State) Consumed(id int, count int64) {
 }
 
 // consume moves the consumed mark of r up to number.
-func (s *State) consume(r *rank, number int64) {
+func (s *State) consume(r *seat, number int64) {
 	var mark *Mark
 	for ; r.consumed < number; r.consumed++ {
 		b := r.at(r.consumed)
 		s.drop(b)
 		if b.LastPart {
-			mark = &Mark{Rank: r.id, Generation: s.generation, Epoch: b.Epoch, Step: b.Step + 1}
+			mark = &Mark{Seat: r.id, Generation: s.generation, Epoch: b.Epoch, Step: b.Step + 1}
 		}
 	}
 	if mark == nil {
@@ -266,15 +305,26 @@ func (s *State) consume(r *rank, number int64) {
 
 // Sent is the number of the next batch of a rank to be handed over.
 func (s *State) Sent(id int) int64 {
-	if r := s.rank(id); r != nil {
+	if r := s.seat(id); r != nil {
 		return r.sent
 	}
 	return 0
 }
 
+// Due is the number of the batch of a rank that is handed over next, to the seat of it here that has least.
+func (s *State) Due(rank int) int64 {
+	least := int64(-1)
+	for seat := rank * s.cfg.peers(); seat < (rank+1)*s.cfg.peers(); seat++ {
+		if r := s.seat(seat); r != nil && r.dealt && (least < 0 || r.sent < least) {
+			least = r.sent
+		}
+	}
+	return max(0, least)
+}
+
 // Unconsumed is how many batches of a rank are handed over and not consumed.
 func (s *State) Unconsumed(id int) int64 {
-	if r := s.rank(id); r != nil {
+	if r := s.seat(id); r != nil {
 		return r.sent - r.consumed
 	}
 	return 0

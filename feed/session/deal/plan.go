@@ -7,9 +7,9 @@ import (
 	"github.com/millrace/millrace/loader/order"
 )
 
-// segments is what a rank gets of a part of a step.
-func (s *State) segments(e *epoch, id int, step int64, part int) []order.Segment {
-	return e.batching.RankRows(e.rows, step, part*s.cfg.World+id, s.cfg.World*s.cfg.Accumulation)
+// segments is what a seat gets of a part of a step.
+func (s *State) segments(e *epoch, seat int, step int64, part int) []order.Segment {
+	return e.batching.RankRows(e.rows, step, part*s.cfg.World+s.cfg.RankOf(seat), s.cfg.World*s.cfg.Accumulation)
 }
 
 // sameSegments says whether two batches have the same rows. Where the rows of the epoch were unknown a batch was
@@ -17,7 +17,7 @@ func (s *State) segments(e *epoch, id int, step int64, part int) []order.Segment
 func sameSegments(a, b []order.Segment) bool { return len(a) > 0 && slices.Equal(a, b) }
 
 // fill plans batches for r as far as its credit goes and asks for the slices of those that are to be handed over.
-func (s *State) fill(r *rank) {
+func (s *State) fill(r *seat) {
 	for r.dealt && !r.done && r.planned() < s.limit(r) {
 		s.plan(r)
 	}
@@ -29,14 +29,14 @@ func (s *State) fill(r *rank) {
 }
 
 // limit is the number below which r may hold batches.
-func (s *State) limit(r *rank) int64 { return r.consumed + int64(s.cfg.Prefetch) + 1 }
+func (s *State) limit(r *seat) int64 { return r.consumed + int64(s.cfg.Prefetch) + 1 }
 
 // plan adds the next batch to the window of r.
-func (s *State) plan(r *rank) {
+func (s *State) plan(r *seat) {
 	at := r.next
 	e := s.epoch(at.epoch)
 	b := &Batch{
-		Rank: r.id, Number: r.planned(), Generation: s.generation, Epoch: at.epoch, Step: at.step, Part: at.part,
+		Seat: r.id, Rank: s.cfg.RankOf(r.id), Number: r.planned(), Generation: s.generation, Epoch: at.epoch, Step: at.step, Part: at.part,
 		LastPart: at.part == s.cfg.Accumulation-1,
 		segments: s.segments(e, r.id, at.step, at.part),
 	}
@@ -59,7 +59,7 @@ func (s *State) plan(r *rank) {
 }
 
 // advance moves the place of the next batch of r on to the epoch that has it.
-func (s *State) advance(r *rank) {
+func (s *State) advance(r *seat) {
 	for {
 		r.done = s.ended && r.next.epoch > s.last
 		if r.done {

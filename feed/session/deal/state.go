@@ -15,10 +15,11 @@ type State struct {
 	generation uint64
 	start      Position
 	epochs     map[uint64]*epoch
-	ranks      []*rank // by number
+	seats      []*seat // by number
 	last       uint64  // no epoch follows this one, if ended
 	ended      bool
-	marks      map[int]place // what was last told of a rank in the generation, also after it has left
+	marks      map[int]place // what was last told of a seat in the generation, also after it has left
+	reach      map[int]place // what a seat that has left would have got next
 	out        []Action
 }
 
@@ -27,7 +28,7 @@ func New(cfg Config) (*State, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &State{cfg: cfg, epochs: map[uint64]*epoch{}, marks: map[int]place{}}
+	s := &State{cfg: cfg, epochs: map[uint64]*epoch{}, marks: map[int]place{}, reach: map[int]place{}}
 	if cfg.Epochs > 0 {
 		s.last, s.ended = cfg.Epochs-1, true
 	}
@@ -49,48 +50,51 @@ func (s *State) Take() []Action {
 
 func (s *State) emit(a Action) { s.out = append(s.out, a) }
 
-func (s *State) rank(id int) *rank {
-	i, found := slices.BinarySearchFunc(s.ranks, id, func(r *rank, id int) int { return cmp.Compare(r.id, id) })
+func (s *State) seat(id int) *seat {
+	i, found := slices.BinarySearchFunc(s.seats, id, func(r *seat, id int) int { return cmp.Compare(r.id, id) })
 	if !found {
 		return nil
 	}
-	return s.ranks[i]
+	return s.seats[i]
 }
 
 // Join adds a rank that has no position yet. A rank that was there already begins anew.
 func (s *State) Join(id int) error {
-	if id < 0 || id >= s.cfg.World {
-		return errkind.Errorf(errkind.Invalid, "rank %d of %d: ranks count from 0 to %d", id, s.cfg.World, s.cfg.World-1)
+	if id < 0 || id >= s.cfg.NumSeats() {
+		return errkind.Errorf(errkind.Invalid, "rank %d of %d: ranks count from 0 to %d", s.cfg.RankOf(id), s.cfg.World, s.cfg.World-1)
 	}
 	s.Leave(id)
-	i, _ := slices.BinarySearchFunc(s.ranks, id, func(r *rank, id int) int { return cmp.Compare(r.id, id) })
-	s.ranks = slices.Insert(s.ranks, i, &rank{id: id})
+	i, _ := slices.BinarySearchFunc(s.seats, id, func(r *seat, id int) int { return cmp.Compare(r.id, id) })
+	s.seats = slices.Insert(s.seats, i, &seat{id: id})
 	return nil
 }
 
 // Leave takes a rank out and drops all that was held for it.
 func (s *State) Leave(id int) {
-	r := s.rank(id)
+	r := s.seat(id)
 	if r == nil {
 		return
 	}
 	s.withdraw(r)
-	s.ranks = slices.DeleteFunc(s.ranks, func(r *rank) bool { return r.id == id })
+	s.seats = slices.DeleteFunc(s.seats, func(r *seat) bool { return r.id == id })
 	s.forget()
 }
 
 // withdraw takes r out of the generation.
-func (s *State) withdraw(r *rank) {
+func (s *State) withdraw(r *seat) {
+	if r.dealt {
+		s.reach[r.id] = r.place(r.sent)
+	}
 	for _, b := range r.window {
 		s.drop(b)
 	}
-	*r = rank{id: r.id}
+	*r = seat{id: r.id}
 }
 
 // Stop takes ranks out of the generation, because what they asked for has failed; they may ask again.
 func (s *State) Stop(ids ...int) {
 	for _, id := range ids {
-		if r := s.rank(id); r != nil {
+		if r := s.seat(id); r != nil {
 			s.withdraw(r)
 		}
 	}
@@ -100,7 +104,7 @@ func (s *State) Stop(ids ...int) {
 // Ask says that a stream of a rank begins at a position. Where the rank is within its window there, it goes on; else
 // it waits for a generation that begins at that position.
 func (s *State) Ask(id int, pos Position) error {
-	r := s.rank(id)
+	r := s.seat(id)
 	if r == nil {
 		return errkind.Errorf(errkind.Internal, "rank %d asked for a position without having joined", id)
 	}
@@ -116,20 +120,34 @@ func (s *State) Ask(id int, pos Position) error {
 	s.forget()
 	r.asked = &pos
 	if s.generation > 0 && s.rejoins(id, pos) {
+		if at := (place{epoch: pos.Epoch, step: pos.Step}); s.mark(id) != at {
+			// It has consumed what lies before, and died before it could say so.
+			s.marks[id] = at
+			s.emit(Mark{Seat: id, Generation: s.generation, Epoch: pos.Epoch, Step: pos.Step})
+		}
 		s.emit(Reattach{})
 		return nil
 	}
-	s.emit(Seek{Rank: id, Position: pos})
+	s.emit(Seek{Seat: id, Position: pos})
 	return nil
 }
 
-// rejoins says whether a position is where a rank was in the generation under way.
+// rejoins says whether a position is where a seat was in the generation under way: between what it has told to be
+// consumed and what it was handed.
 func (s *State) rejoins(id int, pos Position) bool {
-	mark, ok := s.marks[id]
-	if !ok {
-		mark = place{epoch: s.start.Epoch, step: s.start.Step}
+	at, mark := place{epoch: pos.Epoch, step: pos.Step}, s.mark(id)
+	if at != mark && (at.before(mark) || s.reach[id].before(at)) {
+		return false
 	}
-	return mark == place{epoch: pos.Epoch, step: pos.Step} && s.holds(pos)
+	return s.holds(pos)
+}
+
+// mark is what was last told of a seat.
+func (s *State) mark(id int) place {
+	if mark, ok := s.marks[id]; ok {
+		return mark
+	}
+	return place{epoch: s.start.Epoch, step: s.start.Step}
 }
 
 // holds says whether a position lies in the generation, as it is cut.
@@ -137,11 +155,12 @@ func (s *State) holds(pos Position) bool {
 	if pos.Epoch < s.start.Epoch || (pos.Epoch == s.start.Epoch && pos.Step < s.start.Step) {
 		return false
 	}
-	return s.epoch(pos.Epoch).firstRow(pos.Step) == pos.Row
+	e := s.epoch(pos.Epoch)
+	return e.firstRow(pos.Step) == pos.Row && (e.rows < 0 || pos.Step <= e.numSteps())
 }
 
 // find is the number of the batch of r at which a stream from pos goes on without a new generation.
-func (s *State) find(r *rank, pos Position) (int64, bool) {
+func (s *State) find(r *seat, pos Position) (int64, bool) {
 	if !r.dealt {
 		return 0, false
 	}
@@ -177,7 +196,7 @@ func (s *State) ends(pos Position, number uint64) bool {
 }
 
 // resume makes number the next batch of r: all before it is consumed, all from it on is not.
-func (s *State) resume(r *rank, epoch uint64, number int64) {
+func (s *State) resume(r *seat, epoch uint64, number int64) {
 	r.streamEpoch, r.streamFirst = epoch, number
 	if number < r.consumed {
 		r.consumed = number
@@ -204,7 +223,7 @@ func (s *State) Started(generation uint64, pos Position) {
 	case generation < s.generation:
 		return
 	case generation == s.generation:
-		for _, r := range s.ranks {
+		for _, r := range s.seats {
 			if r.asked != nil && s.rejoins(r.id, *r.asked) {
 				s.begin(r, *r.asked)
 				s.fill(r)
@@ -213,8 +232,8 @@ func (s *State) Started(generation uint64, pos Position) {
 		return
 	}
 	fresh := s.generation == 0
-	from := map[*rank]int64{} // the row of the first batch that is not consumed
-	for _, r := range s.ranks {
+	from := map[*seat]int64{} // the row of the first batch that is not consumed
+	for _, r := range s.seats {
 		if at := r.place(r.base); r.dealt {
 			from[r] = s.epoch(at.epoch).firstRow(at.step)
 		}
@@ -226,11 +245,12 @@ func (s *State) Started(generation uint64, pos Position) {
 	s.generation, s.start = generation, pos
 	clear(s.epochs)
 	clear(s.marks)
+	clear(s.reach)
 	// The rows of an epoch are the same in every generation.
 	for number, n := range rows {
 		s.epoch(number).rows = n
 	}
-	for _, r := range s.ranks {
+	for _, r := range s.seats {
 		switch {
 		case r.asked != nil && grants(pos, *r.asked):
 			epoch := r.asked.Epoch
@@ -243,7 +263,7 @@ func (s *State) Started(generation uint64, pos Position) {
 			s.carryOver(r, from[r])
 		}
 	}
-	for _, r := range s.ranks {
+	for _, r := range s.seats {
 		s.fill(r)
 	}
 }
@@ -255,19 +275,48 @@ func grants(pos, asked Position) bool {
 }
 
 // begin puts r at a position of the generation.
-func (s *State) begin(r *rank, pos Position) {
+func (s *State) begin(r *seat, pos Position) {
 	s.withdraw(r)
-	r.dealt = true
 	r.streamEpoch = pos.Epoch
 	r.next = place{epoch: pos.Epoch, step: pos.Step}
+	if peers := s.peersOf(r); len(peers) > 0 {
+		number, ok := s.number(peers[0], r.next)
+		r.base, r.consumed, r.sent, r.streamFirst = number, number, number, number
+		r.moved = !ok
+	}
+	r.dealt = true
 	s.marks[r.id] = r.next
+	delete(s.reach, r.id)
 	s.advance(r)
+}
+
+// number is the number that a place in the generation has for a peer. It is not known where epochs whose rows nobody
+// could know beforehand lie between.
+func (s *State) number(p *seat, at place) (int64, bool) {
+	from, parts := p.place(p.base), int64(s.cfg.Accumulation)
+	steps := at.step - from.step
+	for e := min(at.epoch, from.epoch); e < max(at.epoch, from.epoch); e++ {
+		epoch := s.epochs[e]
+		if epoch == nil && s.cfg.Rows >= 0 {
+			epoch = s.epoch(e)
+		}
+		if epoch == nil || epoch.rows < 0 {
+			return 0, false
+		}
+		n := epoch.numSteps()
+		if at.epoch > from.epoch {
+			steps += n
+		} else {
+			steps -= n
+		}
+	}
+	return p.base + steps*parts + int64(at.part-from.part), true
 }
 
 // carryOver takes r into a new generation that it did not ask for (the dispatcher was away), so that its stream goes
 // on with the batch it would have had next: what is not consumed is planned again, with the numbers it had. from is
 // the row at which the first of it began. Where the new generation does not hold that, the stream has moved.
-func (s *State) carryOver(r *rank, from int64) {
+func (s *State) carryOver(r *seat, from int64) {
 	first, target, old := r.place(r.base), r.place(r.sent), *r
 	s.begin(r, s.start)
 	e := s.epoch(first.epoch)
@@ -291,13 +340,13 @@ func (s *State) carryOver(r *rank, from int64) {
 
 // Resync asks the dispatcher for every rank's position again, after the connection to it was lost.
 func (s *State) Resync() {
-	for _, r := range s.ranks {
+	for _, r := range s.seats {
 		switch {
 		case r.asked != nil:
-			s.emit(Seek{Rank: r.id, Position: *r.asked})
+			s.emit(Seek{Seat: r.id, Position: *r.asked})
 		case r.dealt:
 			at := r.place(r.base)
-			s.emit(Seek{Rank: r.id, Position: Position{Epoch: at.epoch, Step: at.step, Row: s.epoch(at.epoch).firstRow(at.step)}})
+			s.emit(Seek{Seat: r.id, Position: Position{Epoch: at.epoch, Step: at.step, Row: s.epoch(at.epoch).firstRow(at.step)}})
 		}
 	}
 }
@@ -321,7 +370,7 @@ func (s *State) forget() {
 	var low place
 	var streams uint64 // the earliest epoch that a stream carries: a rank may ask for its end
 	found := false
-	for _, r := range s.ranks {
+	for _, r := range s.seats {
 		if !r.dealt {
 			continue
 		}
@@ -352,7 +401,7 @@ func (s *State) forget() {
 
 // Waits says what a rank waits for, as far as it can be seen from here; empty when it waits for nothing.
 func (s *State) Waits(id int) string {
-	r := s.rank(id)
+	r := s.seat(id)
 	switch {
 	case r == nil:
 		return ""

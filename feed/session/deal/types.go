@@ -11,6 +11,7 @@ const (
 	maxPrefetch     = 1024
 	maxAccumulation = 1 << 16
 	maxWorld        = 1 << 20
+	maxSeats        = 1 << 22
 )
 
 // Config is how the stream of a job is dealt. It does not change during the life of a State.
@@ -19,6 +20,9 @@ type Config struct {
 	GlobalBatch int64
 	// World is the number of ranks, Accumulation the number of batches that each takes for one global batch.
 	World, Accumulation int
+	// Peers is how many processes, the seats of a rank, share the batches of each; 0 means 1. Seat rank*Peers+peer is that of
+	// a rank's peer.
+	Peers int
 	// Tail is what becomes of the last rows of an epoch.
 	Tail order.Tail
 	// Rows of an epoch; -1 when they are known only at its end.
@@ -34,6 +38,8 @@ func (c Config) Validate() error {
 	switch {
 	case c.World < 1 || c.World > maxWorld:
 		return errkind.Errorf(errkind.Invalid, "world size is %d; it must be within 1 to %d", c.World, maxWorld)
+	case c.Peers < 0 || c.NumSeats() > maxSeats:
+		return errkind.Errorf(errkind.Invalid, "%d peers of each of %d ranks are %d processes; at most %d can be", c.Peers, c.World, c.NumSeats(), maxSeats)
 	case c.Accumulation < 1 || c.Accumulation > maxAccumulation:
 		return errkind.Errorf(errkind.Invalid, "accumulation is %d; it must be within 1 to %d", c.Accumulation, maxAccumulation)
 	case c.Prefetch < 1 || c.Prefetch > maxPrefetch:
@@ -60,6 +66,17 @@ func (c Config) Validate() error {
 func (c Config) BatchRows() int64 {
 	return c.GlobalBatch / (int64(c.World) * int64(c.Accumulation))
 }
+
+// NumSeats is the number of seats of all ranks.
+func (c Config) NumSeats() int { return c.World * c.peers() }
+
+// RankOf is the rank of a seat, PeerOf which of its peers sits there.
+func (c Config) RankOf(seat int) int { return seat / c.peers() }
+
+// PeerOf is the number of a seat among those of its rank.
+func (c Config) PeerOf(seat int) int { return seat % c.peers() }
+
+func (c Config) peers() int { return max(1, c.Peers) }
 
 // batching cuts global batches from the row of a position.
 func (c Config) batching(at Position) order.Batching {
@@ -100,6 +117,9 @@ type Slice struct {
 // streamRow is the stream row of the first row of s.
 func (s *Slice) streamRow() int64 { return s.Place.FirstRow + s.First }
 
+// Row is the stream row of the first row of s, by which slices of a batch are told apart.
+func (s *Slice) Row() int64 { return s.streamRow() }
+
 // Bytes is about what the rows of s take.
 func (s *Slice) Bytes() int64 {
 	if s.Place.NumRows == 0 {
@@ -118,9 +138,9 @@ type Piece struct {
 
 // Batch is one batch of one rank. Callers only read it.
 type Batch struct {
-	// Rank gets it.
-	Rank int
-	// Number counts the batches of the rank.
+	// Seat gets it, one of those of Rank.
+	Seat, Rank int
+	// Number counts the batches of the rank; the seats of a rank have the same numbers for the same batches.
 	Number int64
 	// Generation, Epoch, Step and Part say which one it is.
 	Generation, Epoch uint64
@@ -175,15 +195,15 @@ type (
 	Drop struct{ Batch *Batch }
 	// Seek is to be sent to the dispatcher.
 	Seek struct {
-		Rank     int
+		Seat     int
 		Position Position
 	}
-	// Reattach asks for a new stream to the dispatcher, and a Resync on it: a rank has come back to where it was in
+	// Reattach asks for a new stream to the dispatcher, and a Resync on it: a seat has come back to where it was in
 	// the generation under way, and what was said of that has to be said again.
 	Reattach struct{}
 	// Mark is to be sent to the dispatcher: all steps of the epoch below Step are consumed.
 	Mark struct {
-		Rank              int
+		Seat              int
 		Generation, Epoch uint64
 		Step              int64
 	}

@@ -71,6 +71,7 @@ func newWorld(t *rapid.T) *world {
 	cfg := deal.Config{
 		GlobalBatch:  int64(ranks*acc) * rapid.Int64Range(1, 4).Draw(t, "batch rows"),
 		World:        ranks,
+		Peers:        rapid.SampledFrom([]int{0, 1, 1, 2, 3}).Draw(t, "peers"),
 		Accumulation: acc,
 		Tail:         rapid.SampledFrom([]order.Tail{order.TailPad, order.TailDrop, order.TailShort}).Draw(t, "tail"),
 		Rows:         -1,
@@ -103,7 +104,7 @@ func newWorld(t *rapid.T) *world {
 		t.Fatal(err)
 	}
 	w.state = state
-	for r := range ranks {
+	for r := range cfg.NumSeats() {
 		if r == 0 || rapid.Bool().Draw(t, "rank is local") {
 			w.local = append(w.local, r)
 			w.streams[r] = &stream{rank: r}
@@ -140,7 +141,7 @@ func (w *world) want(rank int) []handed {
 				if h.lastPart {
 					h.cursor = fmt.Sprintf("after %d/%d", e, step)
 				}
-				for _, s := range b.RankRows(rows, step, part*w.cfg.World+rank, w.cfg.World*w.cfg.Accumulation) {
+				for _, s := range b.RankRows(rows, step, part*w.cfg.World+w.cfg.RankOf(rank), w.cfg.World*w.cfg.Accumulation) {
 					for i := range s.NumRows {
 						h.rows = append(h.rows, row{e, s.First + i, s.Valid})
 					}
@@ -223,28 +224,28 @@ func (w *world) obey() {
 				w.asked[a.Batch] = map[int]bool{}
 			}
 			w.asked[a.Batch][a.Slice] = true
-			if !slices.Contains(w.held[a.Batch.Rank], a.Batch) {
-				w.held[a.Batch.Rank] = append(w.held[a.Batch.Rank], a.Batch)
+			if !slices.Contains(w.held[a.Batch.Seat], a.Batch) {
+				w.held[a.Batch.Seat] = append(w.held[a.Batch.Seat], a.Batch)
 			}
-			if n := len(w.held[a.Batch.Rank]); n > w.cfg.Prefetch+1 {
-				w.t.Fatalf("rank %d holds %d batches; its credit is %d", a.Batch.Rank, n, w.cfg.Prefetch+1)
+			if n := len(w.held[a.Batch.Seat]); n > w.cfg.Prefetch+1 {
+				w.t.Fatalf("rank %d holds %d batches; its credit is %d", a.Batch.Seat, n, w.cfg.Prefetch+1)
 			}
 		case deal.Assemble:
 			w.pending = append(w.pending, a.Batch)
 		case deal.Drop:
 			delete(w.asked, a.Batch)
 			other := func(b *deal.Batch) bool { return b == a.Batch }
-			w.held[a.Batch.Rank] = slices.DeleteFunc(w.held[a.Batch.Rank], other)
+			w.held[a.Batch.Seat] = slices.DeleteFunc(w.held[a.Batch.Seat], other)
 			w.pending = slices.DeleteFunc(w.pending, other)
 		case deal.Seek:
-			w.seeks[a.Rank] = a.Position
+			w.seeks[a.Seat] = a.Position
 			w.meet()
 		case deal.Mark:
-			before := w.mark[a.Rank]
+			before := w.mark[a.Seat]
 			if before.Generation == a.Generation && (a.Epoch < before.Epoch || (a.Epoch == before.Epoch && a.Step <= before.Step)) {
 				w.t.Fatalf("mark went back from %+v to %+v", before, a)
 			}
-			w.mark[a.Rank] = a
+			w.mark[a.Seat] = a
 		}
 	}
 }
@@ -341,6 +342,7 @@ func (w *world) receive(s *stream) {
 		w.t.Fatalf("stream of rank %d has moved", s.rank)
 	case deal.End:
 		s.open = false
+		w.state.Consumed(s.rank, s.in) // as trainers do before they hear of the end
 		s.resume = deal.Position{Epoch: s.asked.Epoch + 1}
 		w.finished[s.rank] = s.resume.Epoch >= uint64(len(w.rows))
 	case deal.Ready:
@@ -357,6 +359,7 @@ func (w *world) receive(s *stream) {
 		if int64(len(h.rows)) != b.NumRows {
 			w.t.Fatalf("batch of %d rows says %d", len(h.rows), b.NumRows)
 		}
+		w.checkPeers(b)
 		s.got = append(s.got, h)
 		s.in++
 		if b.LastPart {
@@ -364,6 +367,22 @@ func (w *world) receive(s *stream) {
 			if b.Last {
 				s.resume = deal.Position{Epoch: b.Epoch + 1}
 			}
+		}
+	}
+}
+
+// checkPeers says that every peer which has not got a batch yet holds the same one, so that it is put together but once.
+func (w *world) checkPeers(b *deal.Batch) {
+	for _, seat := range w.local {
+		peer := w.streams[seat]
+		if seat == b.Seat || w.cfg.RankOf(seat) != b.Rank || !peer.open || w.state.Sent(seat) > b.Number || w.lost || len(w.seeks) > 0 {
+			continue
+		}
+		same := func(o *deal.Batch) bool {
+			return o.Number == b.Number && o.Epoch == b.Epoch && o.Step == b.Step && o.Part == b.Part
+		}
+		if w.state.Dealt(seat) && !slices.ContainsFunc(w.held[seat], same) {
+			w.t.Fatalf("seat %d gets batch %d, which seat %d does not hold", b.Seat, b.Number, seat)
 		}
 	}
 }

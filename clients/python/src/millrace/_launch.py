@@ -18,9 +18,13 @@ class Ranks:
     rank: int
     world_size: int
     source: str
+    peer: int = 0
+    peers: int = 1
+    """How many processes share the batches of each rank, and which of them this is."""
 
     def __str__(self) -> str:
-        return f"rank {self.rank} of {self.world_size} (from {self.source})"
+        peer = f"peer {self.peer} of {self.peers} of " if self.peers > 1 else ""
+        return f"{peer}rank {self.rank} of {self.world_size} (from {self.source})"
 
 
 @dataclass(frozen=True)
@@ -35,19 +39,32 @@ class Host:
 
 
 def resolve_ranks(
-    rank: int | None, world_size: int | None, device_mesh: Any, dp_dims: Sequence[str], env: Mapping[str, str]
+    rank: int | None,
+    world_size: int | None,
+    device_mesh: Any,
+    dp_dims: Sequence[str],
+    env: Mapping[str, str],
+    peer: int | None = None,
+    peers: int | None = None,
 ) -> Ranks:
     """Find the data-parallel rank and world size: arguments, device mesh, torch.distributed, environment, 0 of 1."""
     if rank is not None and world_size is not None:
-        return Ranks(rank, world_size, "rank= and world_size=")
+        return Ranks(rank, world_size, "rank= and world_size=", peer or 0, peers or 1)
     if device_mesh is not None:
-        return _from_mesh(device_mesh, dp_dims)
+        return _from_mesh(device_mesh, dp_dims, peers)
     if distributed_is_initialized():
         dist = sys.modules["torch.distributed"]
-        return Ranks(dist.get_rank(), dist.get_world_size(), "torch.distributed")
+        return _consecutive(dist.get_rank(), dist.get_world_size(), "torch.distributed", peers or 1)
     if "RANK" in env and "WORLD_SIZE" in env:
-        return Ranks(_integer(env, "RANK"), _integer(env, "WORLD_SIZE"), "RANK and WORLD_SIZE")
-    return Ranks(0, 1, "no launcher")
+        return _consecutive(_integer(env, "RANK"), _integer(env, "WORLD_SIZE"), "RANK and WORLD_SIZE", peers or 1)
+    return _consecutive(0, 1, "no launcher", peers or 1)
+
+
+def _consecutive(rank: int, world_size: int, source: str, peers: int) -> Ranks:
+    """Cut the processes of a run into groups of peers, each of them a data-parallel rank."""
+    if world_size % peers:
+        raise InvalidError(f"{world_size} processes (from {source}) cannot be cut into groups of peers={peers}")
+    return Ranks(rank // peers, world_size // peers, source, rank % peers, peers)
 
 
 def distributed_is_initialized() -> bool:
@@ -56,7 +73,7 @@ def distributed_is_initialized() -> bool:
     return dist is not None and bool(dist.is_available()) and bool(dist.is_initialized())
 
 
-def _from_mesh(mesh: Any, dp_dims: Sequence[str]) -> Ranks:
+def _from_mesh(mesh: Any, dp_dims: Sequence[str], wanted: int | None) -> Ranks:
     names = tuple(mesh.mesh_dim_names or ())
     shape = tuple(int(n) for n in mesh.shape)
     coordinate = mesh.get_coordinate()
@@ -73,7 +90,17 @@ def _from_mesh(mesh: Any, dp_dims: Sequence[str]) -> Ranks:
     rank, world = 0, 1
     for i in dims:
         rank, world = rank * shape[i] + int(coordinate[i]), world * shape[i]
-    return Ranks(rank, world, "device_mesh")
+    peer, peers = 0, 1
+    for i, size in enumerate(shape):
+        if i not in dims:
+            peer, peers = peer * size + int(coordinate[i]), peers * size
+    if wanted == 1:
+        peer, peers = 0, 1  # whoever reads passes batches on by itself
+    if wanted not in (None, peers):
+        raise InvalidError(
+            f"peers={wanted}, but in device_mesh {names or shape} {peers} processes share each data-parallel coordinate"
+        )
+    return Ranks(rank, world, "device_mesh", peer, peers)
 
 
 def resolve_host(env: Mapping[str, str]) -> Host | None:
@@ -109,7 +136,7 @@ def default_job(ranks: Ranks, env: Mapping[str, str], unique: str) -> str:
         if env.get(name):
             step = env.get("SLURM_STEP_ID", "") if name == "SLURM_JOB_ID" else ""
             return f"{name.split('_')[0].lower()}-{env[name]}" + (f".{step}" if step else "")
-    if ranks.world_size == 1:
+    if ranks.world_size == 1 and ranks.peers == 1:
         return unique
     host = resolve_host(env)
     if host is not None and host.local_world_size >= host.world_size:

@@ -35,7 +35,7 @@ class Process:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._numbers: weakref.WeakValueDictionary[tuple[str, int | None, int], Any] = weakref.WeakValueDictionary()
+        self._numbers: weakref.WeakValueDictionary[tuple[str, tuple[int, int] | None, int], Any] = weakref.WeakValueDictionary()
         self._warned: set[str] = set()
         self._connected_in: int | None = None
         self._kept_after_fork: list[Any] = []
@@ -79,7 +79,7 @@ class Process:
                 os.register_at_fork(after_in_child=self._forked)
             self._open.add(session)
 
-    def number(self, loader: Any, job: str, rank: int | None) -> int:
+    def number(self, loader: Any, job: str, rank: tuple[int, int] | None) -> int:
         """Give a loader the lowest number that no other living loader of the same job name and rank has.
 
         Parameters
@@ -88,8 +88,8 @@ class Process:
             Held weakly.
         job : str
             Name as the user gave it, or empty.
-        rank : int or None
-            Rank as the user gave it.
+        rank : tuple of int or None
+            Rank and peer as the user gave them.
         """
         with self._lock:
             number = 0
@@ -98,7 +98,7 @@ class Process:
             self._numbers[job, rank, number] = loader
             return number
 
-    def free_number(self, job: str, rank: int | None, number: int) -> None:
+    def free_number(self, job: str, rank: tuple[int, int] | None, number: int) -> None:
         """Take a number back, as a closed loader does."""
         with self._lock:
             self._numbers.pop((job, rank, number), None)

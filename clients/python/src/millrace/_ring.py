@@ -31,7 +31,7 @@ _HELLO = struct.Struct("<8sHHI32s16x")
 _BEGIN = struct.Struct("<B3xIQQQ")
 _RELEASE = struct.Struct("<B3xIQQ8x")
 _COMMIT = struct.Struct("<B3xIQ16x")
-_READY = struct.Struct("<BxHIIIQQQQ16x")
+_READY = struct.Struct("<BxHIIIQQQQQ8x")
 _SHARE = struct.Struct("<BxHIQQ40x")
 _WELCOME = struct.Struct("<B3xIII48x")
 _END = struct.Struct("<B3xII52x")
@@ -57,6 +57,8 @@ class Ready(NamedTuple):
     sequence: int
     head: int
     size: int
+    before: int = 0
+    """How many batches the sequence number in memory that peers share counts beyond that of the stream."""
 
 
 class End(NamedTuple):
@@ -88,7 +90,7 @@ def parse_image(head: bytes, ready: Ready, arena: int) -> Image:
         raise BadDataError(f"the head of batch {ready.sequence} in shared memory is damaged: its checksum is another")
     if magic != _IMAGE_MAGIC or version != VERSION:
         raise BadDataError(f"batch {ready.sequence} lies in memory in a form that this client does not know")
-    if (owner, generation, sequence, size) != (arena, ready.generation, ready.sequence, ready.size):
+    if (owner, generation, sequence, size) != (arena, ready.generation, ready.sequence + ready.before, ready.size):
         raise BadDataError(
             f"slot {ready.slot} of the shared memory does not hold batch {ready.sequence}, which was announced in it"
         )
@@ -291,8 +293,8 @@ class Line:
             kind = message[0]
             if kind == READY_KIND:
                 self._seen = None
-                _, _, slot, stream, _, generation, sequence, head, size = _READY.unpack(message)
-                return Ready(slot, stream, generation, sequence, head, size)
+                _, _, slot, stream, _, generation, sequence, head, size, before = _READY.unpack(message)
+                return Ready(slot, stream, generation, sequence, head, size, before)
             self._seen = None
             try:
                 if kind == END_KIND:

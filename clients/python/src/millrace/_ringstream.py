@@ -117,7 +117,7 @@ class RingStream:
         number = 0 if arena is None else arena.number
         image = parse_image(bytes(memory.view[: ready.head]), ready, number)
         header = _wire.parse_header(image.header)
-        if ready.sequence != self._came or header.sequence != self._came:
+        if ready.sequence != self._came or header.sequence != self._came + ready.before:
             raise InternalError(f"batch {self._came} of the stream came as number {header.sequence}")
         if arena is not None and (arena.read_only or len(arena.lent) > _MOST_HELD):
             if not arena.read_only:

@@ -90,6 +90,8 @@ class Session:
             cursor=request.cursor,
             continue_on_mismatch=request.continue_on_mismatch,
             attempt=request.attempt,
+            peer=request.ranks.peer,
+            peers=request.ranks.peers,
         )
         # A dataset that was never read before is indexed first, which takes as long as it takes.
         try:
@@ -235,7 +237,7 @@ def _local(ranks: Ranks, env: Mapping[str, str], explicit_ranks: bool) -> LocalS
             f"the run has {host.world_size} processes but only {host.local_world_size} on this host, and a local sidecar "
             "serves one host: start `millrace sidecar` on each host and set MILLRACE_ENDPOINT"
         )
-    if host is None and ranks.world_size > 1 and not explicit_ranks:
+    if host is None and ranks.world_size * ranks.peers > 1 and not explicit_ranks:
         raise InvalidError(
             f"{ranks} has no endpoint, and without torchrun the ranks cannot find each other's local sidecar: "
             "start one with `millrace local --socket /path.sock` and set MILLRACE_ENDPOINT=unix:///path.sock"

@@ -157,8 +157,11 @@ def open_request(
     cursor: str,
     continue_on_mismatch: bool,
     attempt: int,
+    peer: int = 0,
+    peers: int = 1,
 ) -> bytes:
     """Write the body of ``millrace.open``."""
+    sharing = {"peer": peer, "peers": peers} if peers > 1 else {}
     return dump(
         {
             "version": PROTOCOL_VERSION,
@@ -170,6 +173,7 @@ def open_request(
             "cursor": cursor,
             "continue_on_mismatch": continue_on_mismatch,
             "attempt": attempt,
+            **sharing,
         }
     )
 

@@ -99,7 +99,12 @@ class DataLoader:
     device_mesh : torch.distributed.device_mesh.DeviceMesh, optional
         Mesh to take them from.
     dp_dims : str or sequence of str
-        Its data-parallel dimensions.
+        Its data-parallel dimensions. Processes that differ only in the others (tensor, pipeline, context parallel) are
+        *peers*: they get the same batches, each its own copy of what is made and kept once.
+    peer, peers : int, optional
+        Which of how many processes that share each data-parallel rank this is, beside ``rank`` and ``world_size``. With
+        torch.distributed or a launcher, ``peers=n`` alone lets each ``n`` consecutive processes be one rank. With
+        ``device_mesh``, ``peers=1`` says that one process of each coordinate reads.
     epochs : int, optional
         Epochs of the job; no limit by default.
     prefetch_batches : int
@@ -156,6 +161,8 @@ class DataLoader:
         world_size: int | None = None,
         device_mesh: Any = None,
         dp_dims: str | Sequence[str] = ("dp_replicate", "dp_shard"),
+        peer: int | None = None,
+        peers: int | None = None,
         epochs: int | None = None,
         prefetch_batches: int = 2,
         on_error: str = "raise",
@@ -180,6 +187,13 @@ class DataLoader:
             count = config.count("world_size", world_size, 1)
             if config.count("rank", rank, 0) >= count:
                 raise InvalidError(f"rank={rank} must be below world_size={count}")
+        peers = config.optional_count("peers", peers, 1)
+        if peer is not None and (rank is None or peers is None):
+            raise InvalidError("peer belongs to rank, world_size and peers: give all four")
+        if rank is not None and (peers or 1) > 1 and peer is None:
+            raise InvalidError(f"which of the peers={peers} processes of rank {rank} is this? Give peer= too")
+        if peer is not None and config.count("peer", peer, 0) >= (peers or 1):
+            raise InvalidError(f"peer={peer} must be below peers={peers}")
         self.dataset, self._recipe = config.recipe_text(source)
         self._batching = config.batching(batch_size, global_batch_size)
         self.batch_size = self._batching.batch_size
@@ -199,6 +213,7 @@ class DataLoader:
         self._collate_fn = collate_fn
         self._endpoint = endpoint
         self._rank_arguments = (rank, world_size, device_mesh, (dp_dims,) if isinstance(dp_dims, str) else tuple(dp_dims))
+        self._peer_arguments = (peer, peers)
         self._job_argument = job or ""
         config.warn_of_ignored(
             {
@@ -213,7 +228,7 @@ class DataLoader:
             stacklevel=2,
         )
         self._ranks: Ranks | None = None
-        self._number = PROCESS.number(self, self._job_argument, rank)
+        self._number = PROCESS.number(self, self._job_argument, self._place())
         self._clock = EpochClock()
         self._loads = 0
         self._cursor = ""
@@ -351,7 +366,7 @@ class DataLoader:
         self._closed = True
         self._end_epoch()
         self._leave()
-        PROCESS.free_number(self._job_argument, self._rank_arguments[0], self._number)
+        PROCESS.free_number(self._job_argument, self._place(), self._number)
 
     def __enter__(self) -> DataLoader:
         return self
@@ -376,15 +391,20 @@ class DataLoader:
         if self._closed:
             raise MillraceError("the loader is closed")
 
+    def _place(self) -> tuple[int, int] | None:
+        """Give rank and peer as the caller named them."""
+        rank = self._rank_arguments[0]
+        return None if rank is None else (rank, self._peer_arguments[0] or 0)
+
     def _resolve(self) -> Ranks:
         rank, world_size, mesh, dims = self._rank_arguments
         if self._ranks is not None and mesh is not None:
             return self._ranks
-        now = resolve_ranks(rank, world_size, mesh, dims, os.environ)
+        now = resolve_ranks(rank, world_size, mesh, dims, os.environ, *self._peer_arguments)
         if self._ranks is None:
             self._ranks = now
             self.batch_size = self._split()[0]
-        elif (now.rank, now.world_size) != (self._ranks.rank, self._ranks.world_size) and not _in_worker():
+        elif _coordinates(now) != _coordinates(self._ranks) and not _in_worker():
             raise ConflictError(
                 f"this loader was first used as {self._ranks}, and now it would be {now}: "
                 "use it only after init_process_group, or make a new one"
@@ -601,6 +621,10 @@ class EpochSetter:
             Counted from 0.
         """
         self._loader.set_epoch(epoch)
+
+
+def _coordinates(ranks: Ranks) -> tuple[int, ...]:
+    return ranks.rank, ranks.world_size, ranks.peer, ranks.peers
 
 
 def _in_worker() -> bool:

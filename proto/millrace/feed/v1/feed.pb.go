@@ -151,7 +151,11 @@ type OpenJobRequest struct {
 	// A cursor whose pixels digest differs is accepted.
 	ContinueOnMismatch bool `protobuf:"varint,7,opt,name=continue_on_mismatch,json=continueOnMismatch,proto3" json:"continue_on_mismatch,omitempty"`
 	// Restart count of the run; a lower one than a rank already showed is stale.
-	Attempt       uint64 `protobuf:"varint,8,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Attempt uint64 `protobuf:"varint,8,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Which of the processes that share the rank's batches this is, from 0.
+	Peer uint32 `protobuf:"varint,9,opt,name=peer,proto3" json:"peer,omitempty"`
+	// How many processes share the batches of each rank; 0 means 1.
+	Peers         uint32 `protobuf:"varint,10,opt,name=peers,proto3" json:"peers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -238,6 +242,20 @@ func (x *OpenJobRequest) GetContinueOnMismatch() bool {
 func (x *OpenJobRequest) GetAttempt() uint64 {
 	if x != nil {
 		return x.Attempt
+	}
+	return 0
+}
+
+func (x *OpenJobRequest) GetPeer() uint32 {
+	if x != nil {
+		return x.Peer
+	}
+	return 0
+}
+
+func (x *OpenJobRequest) GetPeers() uint32 {
+	if x != nil {
+		return x.Peers
 	}
 	return 0
 }
@@ -523,17 +541,17 @@ type AttachRequest_Hello struct {
 }
 
 type AttachRequest_Seek struct {
-	// A rank asks for batches from a place on.
+	// A seat asks for batches from a place on.
 	Seek *Seek `protobuf:"bytes,2,opt,name=seek,proto3,oneof"`
 }
 
 type AttachRequest_Consumed struct {
-	// A rank has consumed batches.
+	// A seat has consumed batches.
 	Consumed *Consumed `protobuf:"bytes,3,opt,name=consumed,proto3,oneof"`
 }
 
 type AttachRequest_Leave struct {
-	// A rank is gone.
+	// A seat is left.
 	Leave *Leave `protobuf:"bytes,4,opt,name=leave,proto3,oneof"`
 }
 
@@ -600,11 +618,12 @@ func (x *Hello) GetJob() string {
 	return ""
 }
 
-// Seek asks for batches from a position on. A generation begins when all ranks have asked for the same one.
+// Seek asks for batches from a position on. A generation begins when all seats have asked for the same one. A seat is one
+// of the processes that share the batches of a rank: number rank * peers + peer of the job.
 type Seek struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Data-parallel rank.
-	Rank uint32 `protobuf:"varint,1,opt,name=rank,proto3" json:"rank,omitempty"`
+	// Who asks.
+	Seat uint32 `protobuf:"varint,1,opt,name=seat,proto3" json:"seat,omitempty"`
 	// Where; step and row as OpenJob or an earlier Sealed gave them.
 	Position *Position `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
 	// Restart count of the run.
@@ -643,9 +662,9 @@ func (*Seek) Descriptor() ([]byte, []int) {
 	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *Seek) GetRank() uint32 {
+func (x *Seek) GetSeat() uint32 {
 	if x != nil {
-		return x.Rank
+		return x.Seat
 	}
 	return 0
 }
@@ -664,11 +683,11 @@ func (x *Seek) GetAttempt() uint64 {
 	return 0
 }
 
-// Consumed moves a rank's mark.
+// Consumed moves a seat's mark. A rank has consumed what all its peers have.
 type Consumed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Data-parallel rank.
-	Rank uint32 `protobuf:"varint,1,opt,name=rank,proto3" json:"rank,omitempty"`
+	// Who has consumed.
+	Seat uint32 `protobuf:"varint,1,opt,name=seat,proto3" json:"seat,omitempty"`
 	// Generation that the mark belongs to.
 	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Epoch.
@@ -709,9 +728,9 @@ func (*Consumed) Descriptor() ([]byte, []int) {
 	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *Consumed) GetRank() uint32 {
+func (x *Consumed) GetSeat() uint32 {
 	if x != nil {
-		return x.Rank
+		return x.Seat
 	}
 	return 0
 }
@@ -737,11 +756,11 @@ func (x *Consumed) GetStep() int64 {
 	return 0
 }
 
-// Leave takes a rank out.
+// Leave takes a seat out.
 type Leave struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Data-parallel rank.
-	Rank          uint32 `protobuf:"varint,1,opt,name=rank,proto3" json:"rank,omitempty"`
+	// Who leaves.
+	Seat          uint32 `protobuf:"varint,1,opt,name=seat,proto3" json:"seat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -776,9 +795,9 @@ func (*Leave) Descriptor() ([]byte, []int) {
 	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *Leave) GetRank() uint32 {
+func (x *Leave) GetSeat() uint32 {
 	if x != nil {
-		return x.Rank
+		return x.Seat
 	}
 	return 0
 }
@@ -1310,8 +1329,8 @@ type Failed struct {
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// One line for people.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// Ranks that it concerns; empty: all.
-	Ranks         []uint32 `protobuf:"varint,3,rep,packed,name=ranks,proto3" json:"ranks,omitempty"`
+	// Seats that it concerns; empty: all.
+	Seats         []uint32 `protobuf:"varint,3,rep,packed,name=seats,proto3" json:"seats,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1360,9 +1379,9 @@ func (x *Failed) GetText() string {
 	return ""
 }
 
-func (x *Failed) GetRanks() []uint32 {
+func (x *Failed) GetSeats() []uint32 {
 	if x != nil {
-		return x.Ranks
+		return x.Seats
 	}
 	return nil
 }
@@ -1509,7 +1528,7 @@ const file_millrace_feed_v1_feed_proto_rawDesc = "" +
 	"\faccumulation\x18\x05 \x01(\x03R\faccumulation\x12\x19\n" +
 	"\bon_error\x18\x06 \x01(\tR\aonError\x12\x1a\n" +
 	"\bprefetch\x18\a \x01(\x03R\bprefetch\x12\x16\n" +
-	"\x06epochs\x18\b \x01(\x04R\x06epochs\"\x89\x02\n" +
+	"\x06epochs\x18\b \x01(\x04R\x06epochs\"\xb3\x02\n" +
 	"\x0eOpenJobRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x16\n" +
 	"\x06recipe\x18\x02 \x01(\fR\x06recipe\x126\n" +
@@ -1519,7 +1538,10 @@ const file_millrace_feed_v1_feed_proto_rawDesc = "" +
 	"world_size\x18\x05 \x01(\rR\tworldSize\x12\x16\n" +
 	"\x06cursor\x18\x06 \x01(\tR\x06cursor\x120\n" +
 	"\x14continue_on_mismatch\x18\a \x01(\bR\x12continueOnMismatch\x12\x18\n" +
-	"\aattempt\x18\b \x01(\x04R\aattempt\"\x95\x02\n" +
+	"\aattempt\x18\b \x01(\x04R\aattempt\x12\x12\n" +
+	"\x04peer\x18\t \x01(\rR\x04peer\x12\x14\n" +
+	"\x05peers\x18\n" +
+	" \x01(\rR\x05peers\"\x95\x02\n" +
 	"\x0fOpenJobResponse\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12!\n" +
 	"\forder_digest\x18\x02 \x01(\fR\vorderDigest\x12#\n" +
@@ -1544,18 +1566,18 @@ const file_millrace_feed_v1_feed_proto_rawDesc = "" +
 	"\asidecar\x18\x01 \x01(\tR\asidecar\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\"l\n" +
 	"\x04Seek\x12\x12\n" +
-	"\x04rank\x18\x01 \x01(\rR\x04rank\x126\n" +
+	"\x04seat\x18\x01 \x01(\rR\x04seat\x126\n" +
 	"\bposition\x18\x02 \x01(\v2\x1a.millrace.feed.v1.PositionR\bposition\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\x04R\aattempt\"h\n" +
 	"\bConsumed\x12\x12\n" +
-	"\x04rank\x18\x01 \x01(\rR\x04rank\x12\x1e\n" +
+	"\x04seat\x18\x01 \x01(\rR\x04seat\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\x03R\x04step\"\x1b\n" +
 	"\x05Leave\x12\x12\n" +
-	"\x04rank\x18\x01 \x01(\rR\x04rank\"\xe0\x02\n" +
+	"\x04seat\x18\x01 \x01(\rR\x04seat\"\xe0\x02\n" +
 	"\x0eAttachResponse\x125\n" +
 	"\astarted\x18\x01 \x01(\v2\x19.millrace.feed.v1.StartedH\x00R\astarted\x122\n" +
 	"\x06placed\x18\x02 \x01(\v2\x18.millrace.feed.v1.PlacedH\x00R\x06placed\x122\n" +
@@ -1602,7 +1624,7 @@ const file_millrace_feed_v1_feed_proto_rawDesc = "" +
 	"\x06Failed\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x14\n" +
-	"\x05ranks\x18\x03 \x03(\rR\x05ranks\"\x1d\n" +
+	"\x05seats\x18\x03 \x03(\rR\x05seats\"\x1d\n" +
 	"\aWaiting\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"\"\n" +
 	"\x0eStopJobRequest\x12\x10\n" +

@@ -164,7 +164,9 @@ type Job struct {
 	// Why it failed, if it did.
 	Error string `protobuf:"bytes,13,opt,name=error,proto3" json:"error,omitempty"`
 	// World size.
-	WorldSize     uint32 `protobuf:"varint,14,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`
+	WorldSize uint32 `protobuf:"varint,14,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`
+	// How many processes share the batches of each rank.
+	Peers         uint32 `protobuf:"varint,15,opt,name=peers,proto3" json:"peers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -297,6 +299,13 @@ func (x *Job) GetWorldSize() uint32 {
 	return 0
 }
 
+func (x *Job) GetPeers() uint32 {
+	if x != nil {
+		return x.Peers
+	}
+	return 0
+}
+
 // Rank is one rank of a job.
 type Rank struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -309,7 +318,9 @@ type Rank struct {
 	// Steps consumed in that epoch.
 	Step int64 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`
 	// Sidecar that serves it.
-	Sidecar       string `protobuf:"bytes,5,opt,name=sidecar,proto3" json:"sidecar,omitempty"`
+	Sidecar string `protobuf:"bytes,5,opt,name=sidecar,proto3" json:"sidecar,omitempty"`
+	// Which of the processes that share the rank's batches.
+	Peer          uint32 `protobuf:"varint,6,opt,name=peer,proto3" json:"peer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -377,6 +388,13 @@ func (x *Rank) GetSidecar() string {
 		return x.Sidecar
 	}
 	return ""
+}
+
+func (x *Rank) GetPeer() uint32 {
+	if x != nil {
+		return x.Peer
+	}
+	return 0
 }
 
 // Worker is one worker.
@@ -780,7 +798,7 @@ const file_millrace_status_v1_status_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12+\n" +
 	"\x04jobs\x18\x03 \x03(\v2\x17.millrace.status.v1.JobR\x04jobs\x124\n" +
-	"\aworkers\x18\x04 \x03(\v2\x1a.millrace.status.v1.WorkerR\aworkers\"\x8a\x03\n" +
+	"\aworkers\x18\x04 \x03(\v2\x1a.millrace.status.v1.WorkerR\aworkers\"\xa0\x03\n" +
 	"\x03Job\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -800,13 +818,15 @@ const file_millrace_status_v1_status_proto_rawDesc = "" +
 	"\awaiting\x18\f \x01(\tR\awaiting\x12\x14\n" +
 	"\x05error\x18\r \x01(\tR\x05error\x12\x1d\n" +
 	"\n" +
-	"world_size\x18\x0e \x01(\rR\tworldSize\"t\n" +
+	"world_size\x18\x0e \x01(\rR\tworldSize\x12\x14\n" +
+	"\x05peers\x18\x0f \x01(\rR\x05peers\"\x88\x01\n" +
 	"\x04Rank\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\rR\x04rank\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\x03R\x04step\x12\x18\n" +
-	"\asidecar\x18\x05 \x01(\tR\asidecar\"\xfa\x02\n" +
+	"\asidecar\x18\x05 \x01(\tR\asidecar\x12\x12\n" +
+	"\x04peer\x18\x06 \x01(\rR\x04peer\"\xfa\x02\n" +
 	"\x06Worker\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12;\n" +

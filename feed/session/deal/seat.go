@@ -1,7 +1,7 @@
 package deal
 
-// rank is what is known of one rank.
-type rank struct {
+// seat is what is known of one seat.
+type seat struct {
 	id int
 	// asked is the position that its stream waits for; nil once it was granted.
 	asked *Position
@@ -29,12 +29,17 @@ type place struct {
 	part  int
 }
 
-func (r *rank) planned() int64 { return r.base + int64(len(r.window)) }
+// before says whether the global batch of p comes before that of q.
+func (p place) before(q place) bool {
+	return p.epoch < q.epoch || (p.epoch == q.epoch && p.step < q.step)
+}
 
-func (r *rank) at(number int64) *Batch { return r.window[number-r.base] }
+func (r *seat) planned() int64 { return r.base + int64(len(r.window)) }
+
+func (r *seat) at(number int64) *Batch { return r.window[number-r.base] }
 
 // place is the place of the batch with a number from base to planned().
-func (r *rank) place(number int64) place {
+func (r *seat) place(number int64) place {
 	if number == r.planned() {
 		return r.next
 	}
@@ -43,7 +48,7 @@ func (r *rank) place(number int64) place {
 }
 
 // forget drops batches that were consumed with their whole global batch.
-func (r *rank) forget() {
+func (r *seat) forget() {
 	keep := int64(0)
 	for i := range r.consumed - r.base {
 		if r.window[i].LastPart {
