@@ -71,7 +71,7 @@ func (a *app) newLocal(o localOptions, workers int, listeners []net.Listener, on
 	}
 	l, err := local.New(local.Config{
 		Name: processName(), Dispatch: config, Workers: workers, Slots: slots, AllowPython: o.python.allow, Python: python,
-		WorkerBytes: int64(o.budget), FeedBytes: int64(o.feedSize), Scalar: a.scalar(), Streams: 8, Listeners: listeners, OnIdle: onIdle,
+		BlockBytes: int64(a.stores.blocks), WorkerBytes: int64(o.budget), FeedBytes: int64(o.feedSize), Scalar: a.scalar(), Streams: 8, Listeners: listeners, OnIdle: onIdle,
 	})
 	if err != nil {
 		done()

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/millrace/millrace/internal/service"
 	"github.com/millrace/millrace/loader/store"
 	"github.com/millrace/millrace/loader/store/filestore"
 	"github.com/millrace/millrace/loader/store/httpstore"
@@ -17,6 +18,7 @@ import (
 type storeFlags struct {
 	s3       s3store.Options
 	inFlight int
+	blocks   service.Bytes
 }
 
 // readBytes is what all reads of remote stores of this process may have in flight.
@@ -29,6 +31,8 @@ func (s *storeFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&s.s3.Anonymous, "s3-anonymous", false, "read public buckets without credentials")
 	f.BoolVar(&s.s3.VirtualHost, "s3-virtual-host", false, "put the bucket into the host name even at --s3-endpoint")
 	f.BoolVar(&s.s3.RequesterPays, "s3-requester-pays", false, "agree to pay for requests")
+	s.blocks = 768 << 20
+	f.Var(&s.blocks, "block-budget", "bytes of shards on S3 and HTTP that a worker may hold until their samples are used; 0: it asks for each sample")
 	f.IntVar(&s.inFlight, "store-requests", 128, "requests to S3 and HTTP stores at a time, for each prefix of a bucket")
 }
 
@@ -38,6 +42,7 @@ func (s *storeFlags) args() []string {
 		"--s3-endpoint", s.s3.Endpoint, "--s3-region", s.s3.Region, "--s3-profile", s.s3.Profile,
 		fmt.Sprintf("--s3-anonymous=%t", s.s3.Anonymous), fmt.Sprintf("--s3-virtual-host=%t", s.s3.VirtualHost),
 		fmt.Sprintf("--s3-requester-pays=%t", s.s3.RequesterPays), "--store-requests", fmt.Sprint(s.inFlight),
+		"--block-budget", s.blocks.String(),
 	}
 }
 

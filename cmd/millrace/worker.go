@@ -103,7 +103,7 @@ func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *
 	}
 	resolver, pool := a.newResolver(), partition.NewPoolWithin(int64(o.budget))
 	w, err := worker.New(worker.Config{
-		Name: o.name, DataAddress: address, Slots: slots, BudgetBytes: int64(o.budget), Policy: policy, ResidentLimit: int64(o.budget) + besideBudget, Version: version, Scalar: a.scalar(),
+		Name: o.name, DataAddress: address, Slots: slots, BudgetBytes: int64(o.budget), Policy: policy, BlockBytes: int64(a.stores.blocks), ResidentLimit: int64(o.budget) + int64(a.stores.blocks) + besideBudget, Version: version, Scalar: a.scalar(),
 		AllowPython: o.python.allow,
 	}, worker.Deps{Dispatcher: control, Resolver: resolver, Cache: cache, Pool: pool, Python: python, Logger: logger})
 	if err != nil {

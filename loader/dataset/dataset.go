@@ -73,6 +73,8 @@ type OpenOptions struct {
 	// BlockBytes is how much memory decoded pages that hold more samples than were asked for may take, until these
 	// are asked for too; default 256 MiB.
 	BlockBytes int64
+	// Blocks keeps the blocks of windows for the reads that follow; nil: every read asks the store for what it wants.
+	Blocks *Blocks
 }
 
 func (o OpenOptions) withDefaults() OpenOptions {
@@ -168,5 +170,8 @@ func (d *Dataset) FieldNames(ctx context.Context, shard int) ([]string, error) {
 
 // Close frees memory and disk. It must not be called while reads are running.
 func (d *Dataset) Close() error {
+	if d.opts.Blocks != nil {
+		d.opts.Blocks.forget(d)
+	}
 	return d.spill.close()
 }

@@ -27,6 +27,7 @@ const (
 type piece struct {
 	off, length   int64
 	sample, field int
+	row           int64     // of the shard
 	unit          *unitRead // nil for a field, else field is the number of the range
 }
 
@@ -47,6 +48,7 @@ type shardPlan struct {
 	units []*unitRead // of shards in formats other than tar
 	index *shardIndex
 	bytes int64 // sum of the lengths of runs
+	kept  keptPieces
 }
 
 // shardPlans groups the samples of a read by shard, in file order.
@@ -73,8 +75,9 @@ func (d *Dataset) shardPlans(ordinals []int64) ([]*shardPlan, error) {
 	return plans, nil
 }
 
-// plan fills in the samples of one shard, all but their data, and the runs that bring it.
-func (d *Dataset) plan(ctx context.Context, p *shardPlan, ordinals []int64, samples []Sample, want func(string) bool) error {
+// plan fills in the samples of one shard, all but their data, and the runs that bring it, beside what blocks of the
+// window w hold, if that is not nil.
+func (d *Dataset) plan(ctx context.Context, p *shardPlan, w *window, ordinals []int64, samples []Sample, want func(string) bool) error {
 	x, err := d.index(ctx, p.shard)
 	if err != nil {
 		return err
@@ -90,17 +93,22 @@ func (d *Dataset) plan(ctx context.Context, p *shardPlan, ordinals []int64, samp
 	for i, name := range names {
 		wanted[i] = want(name)
 	}
+	var pieces []piece
 	switch {
 	case x.shard != nil:
-		err = d.planUnits(p, o, wanted, ordinals, samples)
+		pieces, err = d.planUnits(p, o, wanted, ordinals, samples)
 	case d.manifest.Format == FormatFolder:
 		d.planFolder(p, x.members, o, wanted, ordinals, samples, want)
 	default:
-		d.planTar(p, x.members, o, wanted, ordinals, samples)
+		pieces = d.planTar(p, x.members, o, wanted, ordinals, samples)
+	}
+	if err == nil {
+		pieces, err = d.planKept(p, w, o, wanted, pieces)
 	}
 	if err != nil {
 		return fmt.Errorf("shard %s: %w", s.URI, err)
 	}
+	d.planRuns(p, o, pieces)
 	for i := range p.runs {
 		p.bytes += p.runs[i].length
 	}
@@ -114,7 +122,21 @@ func tooMuch(key string, bytes, limit int64) error {
 	return errkind.Errorf(errkind.Exhausted, "reading %s and others takes %d bytes, more than the limit of %d for one read; ask for fewer samples at once", key, bytes, limit)
 }
 
-func (d *Dataset) planTar(p *shardPlan, x *index.Index, o object, wanted []bool, ordinals []int64, samples []Sample) {
+// planRuns joins pieces to runs.
+func (d *Dataset) planRuns(p *shardPlan, o object, pieces []piece) {
+	if len(pieces) == 0 {
+		return
+	}
+	p.runs = coalesce(pieces)
+	for i := range p.runs {
+		p.runs[i].object, p.runs[i].shard = o, p.shard
+		if compressionOf(o.uri) != uncompressed {
+			p.runs[i].archive = p.index.content
+		}
+	}
+}
+
+func (d *Dataset) planTar(p *shardPlan, x *index.Index, o object, wanted []bool, ordinals []int64, samples []Sample) []piece {
 	base := store.Base(o.uri)
 	var pieces []piece
 	for _, at := range p.order {
@@ -123,18 +145,12 @@ func (d *Dataset) planTar(p *shardPlan, x *index.Index, o object, wanted []bool,
 		*sample = Sample{Ordinal: ordinals[at], Key: base + "!" + x.Key(i), URI: o.uri}
 		x.Fields(i, func(name int, f index.Field) {
 			if wanted[name] {
-				pieces = append(pieces, piece{off: f.Offset, length: f.Length, sample: at, field: len(sample.Fields)})
+				pieces = append(pieces, piece{off: f.Offset, length: f.Length, sample: at, field: len(sample.Fields), row: int64(i)})
 				sample.Fields = append(sample.Fields, Field{Name: f.Name, Offset: f.Offset, Length: f.Length})
 			}
 		})
 	}
-	p.runs = coalesce(pieces)
-	for i := range p.runs {
-		p.runs[i].object, p.runs[i].shard = o, p.shard
-		if compressionOf(o.uri) != uncompressed {
-			p.runs[i].archive = x.ArchiveBytes()
-		}
-	}
+	return pieces
 }
 
 func (d *Dataset) planFolder(p *shardPlan, x *index.Index, dir object, wanted []bool, ordinals []int64, samples []Sample, want func(string) bool) {

@@ -19,17 +19,44 @@ import (
 //
 // A shard that is not the version that was indexed is an error of kind Conflict.
 func (d *Dataset) Read(ctx context.Context, ordinals []int64, want func(field string) bool) (samples []Sample, release func(), err error) {
-	plans, err := d.shardPlans(ordinals)
+	return d.read(ctx, nil, ordinals, want)
+}
+
+// ReadWindow is Read for samples of a window. From stores where a request is dear, blocks that hold them are read whole
+// and kept for the reads that follow, as far as there is room. Others, and shards that are compressed as a whole, are
+// read as Read does.
+func (d *Dataset) ReadWindow(ctx context.Context, w *Window, ordinals []int64, want func(field string) bool) (samples []Sample, release func(), err error) {
+	if w == nil || d.opts.Blocks == nil || len(w.Blocks) == 0 {
+		return d.read(ctx, nil, ordinals, want)
+	}
+	x := d.opts.Blocks.enter(d, w, int64(len(ordinals)), d.windowBytes)
+	return d.read(ctx, x, ordinals, want)
+}
+
+// read reads samples, of the window x if that is not nil: a read of it has been entered, and is left here or by release.
+func (d *Dataset) read(ctx context.Context, x *window, ordinals []int64, want func(field string) bool) (samples []Sample, release func(), err error) {
+	var plans []*shardPlan
+	leave := func(read bool) {
+		if x != nil {
+			d.opts.Blocks.leave(x, usesOf(plans), read)
+		}
+	}
+	defer func() {
+		if err != nil {
+			leave(false)
+		}
+	}()
+	plans, err = d.shardPlans(ordinals)
 	if err != nil {
 		return nil, func() {}, err
 	}
-	defer func() { d.abandon(plans) }()
+	defer func() { d.abandon(x, plans) }()
 	want = serial(want)
 	samples = make([]Sample, len(ordinals))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(d.opts.Concurrency)
 	for _, p := range plans {
-		g.Go(func() error { return d.plan(gctx, p, ordinals, samples, want) })
+		g.Go(func() error { return d.plan(gctx, p, x, ordinals, samples, want) })
 	}
 	if err := g.Wait(); err != nil {
 		return nil, func() {}, err
@@ -41,7 +68,7 @@ func (d *Dataset) Read(ctx context.Context, ordinals []int64, want func(field st
 		}
 	}
 	arena := d.arena(total)
-	if err := d.fetch(ctx, plans, *arena, samples); err != nil {
+	if err := d.fetch(ctx, x, plans, *arena, samples); err != nil {
 		d.free(arena)
 		return nil, func() {}, err
 	}
@@ -50,7 +77,7 @@ func (d *Dataset) Read(ctx context.Context, ordinals []int64, want func(field st
 		return nil, func() {}, err
 	}
 	var once sync.Once
-	return samples, func() { once.Do(func() { d.free(arena) }) }, nil
+	return samples, func() { once.Do(func() { d.free(arena); leave(true) }) }, nil
 }
 
 // serial asks want from one goroutine at a time; shards are planned by several.
@@ -84,10 +111,15 @@ func (d *Dataset) free(a *[]byte) {
 	}
 }
 
-// fetch reads all runs into arena and points the fields of samples at their bytes.
-func (d *Dataset) fetch(ctx context.Context, plans []*shardPlan, arena []byte, samples []Sample) error {
+// fetch reads all runs into arena, and the chunks that this read claimed into their memory, and points the fields of
+// samples at their bytes.
+func (d *Dataset) fetch(ctx context.Context, x *window, plans []*shardPlan, arena []byte, samples []Sample) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(d.opts.Concurrency)
+	batches := &batches{}
+	for _, p := range plans {
+		batches.addChunks(p)
+	}
 	at := int64(0)
 	for _, p := range plans {
 		for i := range p.runs {
@@ -96,13 +128,11 @@ func (d *Dataset) fetch(ctx context.Context, plans []*shardPlan, arena []byte, s
 			at += r.length
 			for _, c := range r.pieces {
 				from := c.off - r.off
-				data := dst[from : from+c.length : from+c.length]
-				if c.unit != nil {
-					c.unit.bytes[c.field] = data
-				} else {
-					samples[c.sample].Fields[c.field].Data = data
-				}
+				c.deliver(samples, dst[from:from+c.length:from+c.length])
 				d.stats.bytesWanted.Add(c.length)
+			}
+			if r.archive == 0 && batches.addRun(r, dst) {
+				continue
 			}
 			for from := int64(0); from < r.length; from += d.opts.RequestBytes {
 				part := dst[from:min(r.length, from+d.opts.RequestBytes)]
@@ -115,15 +145,35 @@ func (d *Dataset) fetch(ctx context.Context, plans []*shardPlan, arena []byte, s
 			}
 		}
 	}
-	return g.Wait()
+	for _, b := range batches.all {
+		g.Go(func() error { return d.batch(gctx, x, b, samples) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return d.serveKept(ctx, plans, samples)
+}
+
+// deliver says where the bytes of a piece lie.
+func (c *piece) deliver(samples []Sample, data []byte) {
+	if c.unit != nil {
+		c.unit.bytes[c.field] = data
+	} else {
+		samples[c.sample].Fields[c.field].Data = data
+	}
 }
 
 // request reads dst at off from the object of r.
 func (d *Dataset) request(ctx context.Context, r *run, off int64, dst []byte, samples []Sample) error {
-	if err := d.transfer(ctx, r, off, dst); err != nil {
-		return fmt.Errorf("reading %s (%d bytes at offset %d of %s): %w", samples[r.pieces[0].sample].Key, len(dst), off, r.object.uri, err)
+	return r.failed(d.transfer(ctx, r, off, dst), off, dst, samples)
+}
+
+// failed says what could not be read for which sample.
+func (r *run) failed(err error, off int64, dst []byte, samples []Sample) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("reading %s (%d bytes at offset %d of %s): %w", samples[r.pieces[0].sample].Key, len(dst), off, r.object.uri, err)
 }
 
 func (d *Dataset) transfer(ctx context.Context, r *run, off int64, dst []byte) error {

@@ -29,8 +29,8 @@ type unitRead struct {
 	claimed bool
 }
 
-// planUnits finds the units of a shard, and the runs that bring those which no other read has or makes.
-func (d *Dataset) planUnits(p *shardPlan, o object, wanted []bool, ordinals []int64, samples []Sample) error {
+// planUnits finds the units of a shard, and the pieces that bring those which no other read has or makes.
+func (d *Dataset) planUnits(p *shardPlan, o object, wanted []bool, ordinals []int64, samples []Sample) ([]piece, error) {
 	base := store.Base(o.uri)
 	rows := make([]int64, 0, len(p.order))
 	for _, at := range p.order {
@@ -42,7 +42,7 @@ func (d *Dataset) planUnits(p *shardPlan, o object, wanted []bool, ordinals []in
 	}
 	units, err := p.index.shard.Units(rows, wanted)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	columns := columnSet(wanted)
 	p.units = make([]*unitRead, 0, len(units))
@@ -58,17 +58,10 @@ func (d *Dataset) planUnits(p *shardPlan, o object, wanted []bool, ordinals []in
 		}
 		r.bytes = make([][]byte, len(u.Ranges))
 		for i, g := range u.Ranges {
-			pieces = append(pieces, piece{off: g.Off, length: g.Len, sample: p.order[0], field: i, unit: r})
+			pieces = append(pieces, piece{off: g.Off, length: g.Len, sample: p.order[0], field: i, row: u.First, unit: r})
 		}
 	}
-	p.runs = coalesce(pieces)
-	for i := range p.runs {
-		p.runs[i].object, p.runs[i].shard = o, p.shard
-		if compressionOf(o.uri) != uncompressed {
-			p.runs[i].archive = p.index.content
-		}
-	}
-	return nil
+	return pieces, nil
 }
 
 // columnSet names a choice of columns.
@@ -169,8 +162,11 @@ func (d *Dataset) alone(ctx context.Context, p *shardPlan, u *unitRead) error {
 }
 
 // abandon gives back what a read claimed and did not make, so that nobody waits for it.
-func (d *Dataset) abandon(plans []*shardPlan) {
+func (d *Dataset) abandon(x *window, plans []*shardPlan) {
 	for _, p := range plans {
+		for _, c := range p.kept.claimed {
+			d.opts.Blocks.publish(x, c, false)
+		}
 		for _, u := range p.units {
 			if u.claimed && u.entry != nil {
 				d.blocks.publish(u.entry, nil)

@@ -45,6 +45,9 @@ type Config struct {
 	// AllowPython says which functions of users the worker runs, as [op.PythonAllowed] has them; empty: none. Others than
 	// none need the pool in Deps, and slots of [op.PythonResource].
 	AllowPython string
+	// BlockBytes is what blocks of shards may take that were read for a shuffle's windows and wait for their other
+	// samples, beside BudgetBytes; 0: stores are asked for each sample.
+	BlockBytes int64
 	// Dataset bounds what reading takes.
 	Dataset dataset.OpenOptions
 }

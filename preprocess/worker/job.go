@@ -11,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/loader/dataset"
 	"github.com/millrace/millrace/loader/order"
 	"github.com/millrace/millrace/preprocess/exec"
 	"github.com/millrace/millrace/preprocess/exec/run"
@@ -151,6 +152,24 @@ func (j *job) ordinals(id lineage.ID) ([]int64, error) {
 		return nil, errkind.Errorf(errkind.Invalid, "job %s has no source partition %d; an epoch has %d", j.name, id.Source, n)
 	}
 	return e.Samples(int64(id.Source), nil), nil //nolint:gosec // Checked above.
+}
+
+// windowKey names a window among all that read the same dataset.
+type windowKey struct {
+	layout      order.Layout
+	seed, epoch uint64
+	window      int64
+}
+
+// window is the window whose blocks a task shares with the tasks after it; nil for one that is made again: its window
+// mostly is another worker's, and of the blocks it would use just a few rows.
+func (j *job) window(t run.Task) *dataset.Window {
+	if t.Grant.Attempt > 0 || j.layout.Shuffle != order.ShuffleBlock {
+		return nil
+	}
+	e := j.layout.Epoch(j.seed, t.Input.Epoch)
+	n := e.Partition(int64(t.Input.Source)).Window //nolint:gosec // ordinals has checked it
+	return &dataset.Window{Key: windowKey{j.layout, j.seed, t.Input.Epoch, n}, Blocks: e.WindowBlocks(n)}
 }
 
 // keep puts a final output into the store and reports it.

@@ -82,7 +82,7 @@ func (w *stageTask) fromSource(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	samples, release, err := data.Read(ctx, ordinals, w.job.plan.Want)
+	samples, release, err := data.ReadWindow(ctx, w.job.window(w.task), ordinals, w.job.plan.Want)
 	defer release()
 	if err != nil {
 		return err

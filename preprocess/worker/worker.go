@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/sleep"
+	"github.com/millrace/millrace/loader/dataset"
 	"github.com/millrace/millrace/preprocess/exec/run"
 	"github.com/millrace/millrace/preprocess/lineage"
 	"github.com/millrace/millrace/preprocess/partition"
@@ -27,6 +28,7 @@ type Worker struct {
 	sources *sources
 	out     *outbox
 	metrics *metrics
+	blocks  *partition.Pool // of blocks of shards; nil: none are kept
 
 	made     atomic.Int64 // samples
 	drained  atomic.Bool
@@ -53,6 +55,10 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 		cfg: cfg, deps: deps, client: workerv1.NewWorkerServiceClient(deps.Dispatcher),
 		shares: run.NewShares(cfg.Slots, cfg.BudgetBytes), out: newOutbox(), metrics: newMetrics(),
 		stopping: make(chan struct{}), jobs: map[string]*job{}, broken: map[string]error{},
+	}
+	if cfg.BlockBytes > 0 {
+		w.blocks = partition.NewPoolWithin(cfg.BlockBytes)
+		cfg.Dataset.Blocks = dataset.NewBlocks(cfg.BlockBytes, w.blocks)
 	}
 	w.sources = &sources{client: w.client, deps: &w.deps, opts: cfg.Dataset, byID: map[[16]byte]*source{}}
 	w.store = partition.NewStore(cfg.Name, partition.Hooks{Taken: w.taken, Freed: w.freed})
@@ -148,19 +154,26 @@ func (w *Worker) pause(ctx context.Context, d time.Duration) bool {
 func (w *Worker) trim(ctx context.Context) {
 	above := false
 	for sleep.For(ctx, trimEvery) == nil {
-		w.deps.Pool.Trim()
+		w.trimPools()
 		resident := residentBytes()
 		if w.cfg.ResidentLimit == 0 || resident <= w.cfg.ResidentLimit {
 			above = false
 			continue
 		}
-		w.deps.Pool.Trim() // a second time: what was idle since just now goes too
+		w.trimPools() // a second time: what was idle since just now goes too
 		debug.FreeOSMemory()
 		if !above {
 			w.deps.Logger.Warn("the process has more memory than its budget accounts for", "worker", w.cfg.Name,
 				"resident_bytes", resident, "limit_bytes", w.cfg.ResidentLimit, "budget_bytes", w.cfg.BudgetBytes, "held_bytes", w.store.Bytes())
 		}
 		above = true
+	}
+}
+
+func (w *Worker) trimPools() {
+	w.deps.Pool.Trim()
+	if w.blocks != nil {
+		w.blocks.Trim()
 	}
 }
 
@@ -175,6 +188,11 @@ func (w *Worker) shutDown(ctx context.Context) {
 	}
 	w.ending.Wait()
 	w.store.Close()
+	if w.blocks != nil {
+		if err := w.blocks.Close(); err != nil {
+			w.deps.Logger.Error("giving back the memory of blocks", "worker", w.cfg.Name, "error", err)
+		}
+	}
 }
 
 // load is what the worker is doing.

@@ -31,6 +31,8 @@ type Config struct {
 	// Workers in this process; each has all of Slots and WorkerBytes. 0: workers come from elsewhere.
 	Workers int
 	Slots   map[string]int
+	// BlockBytes is what each worker may hold of shards, as worker.Config has it.
+	BlockBytes int64
 	// WorkerBytes is the budget of each worker, FeedBytes that of the sidecar.
 	WorkerBytes, FeedBytes int64
 	// AllowPython says which functions of users run; others than none need the pool. Run closes it.
@@ -98,7 +100,7 @@ func (l *Local) newWorker(name string) (*worker.Worker, error) {
 	pool := partition.NewPoolWithin(l.cfg.WorkerBytes)
 	w, err := worker.New(worker.Config{
 		Name: name, DataAddress: "local:" + name, Slots: l.cfg.Slots, BudgetBytes: l.cfg.WorkerBytes, Version: l.cfg.Dispatch.Version,
-		Scalar: l.cfg.Scalar, AllowPython: l.cfg.AllowPython,
+		BlockBytes: l.cfg.BlockBytes, Scalar: l.cfg.Scalar, AllowPython: l.cfg.AllowPython,
 	}, worker.Deps{
 		Dispatcher: l.control, Resolver: l.cfg.Dispatch.Resolver, Cache: l.cfg.Dispatch.Cache, Pool: pool, Python: l.cfg.Python,
 		Logger: l.cfg.Dispatch.Logger,

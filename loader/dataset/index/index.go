@@ -103,6 +103,16 @@ func (x *Index) Fields(i int, fn func(name int, f Field)) {
 	}
 }
 
+// Spans calls fn for the place of each field of sample i, in order, with the number of its name in [Index.Names].
+func (x *Index) Spans(i int, fn func(name int, off, length int64)) {
+	r := x.samples[i*sampleSize:]
+	first, n := int(le32(r[8:])), int(le32(r[12:]))
+	for j := first; j < first+n; j++ {
+		r := x.fields[j*fieldSize:]
+		fn(int(le32(r[16:])), le64(r), le64(r[8:]))
+	}
+}
+
 // Parse checks raw and reads it in place: raw must not be changed afterwards. An object that is not a
 // whole index of this version is BadData.
 func Parse(raw []byte) (*Index, error) {
