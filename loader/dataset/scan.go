@@ -52,7 +52,11 @@ func scanObject(ctx context.Context, o object, tolerant bool) (out *scanned, err
 		c = uncompressed // Whatever its name says, the message is that it is empty.
 	}
 	if c == uncompressed {
-		return scan(ctx, tarscan.Ranged(o.size, o.read), o.size, tolerant)
+		from := tarscan.Ranged
+		if _, dear := o.bucket.(store.RangesReader); dear {
+			from = tarscan.Far
+		}
+		return scan(ctx, from(o.size, o.read), o.size, tolerant)
 	}
 	d, err := decompress(ctx, o, c)
 	if err != nil {

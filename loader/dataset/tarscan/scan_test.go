@@ -39,6 +39,11 @@ func ranged(data []byte) tarscan.Source {
 	return tarscan.Ranged(int64(len(data)), c.read)
 }
 
+func distant(data []byte) tarscan.Source {
+	c := &counter{data: data}
+	return tarscan.Far(int64(len(data)), c.read)
+}
+
 func scan(src tarscan.Source) ([]tarscan.Member, error) {
 	s := tarscan.New(src)
 	var out []tarscan.Member
@@ -300,7 +305,7 @@ func TestEveryCutKeepsTheMembersBeforeIt(t *testing.T) {
 			}
 			boundary = boundary || next == int64(n)
 		}
-		for kind, src := range map[string]tarscan.Source{"ranged": ranged(data[:n]), "stream": tarscan.Stream(bytes.NewReader(data[:n]))} {
+		for kind, src := range map[string]tarscan.Source{"ranged": ranged(data[:n]), "far": distant(data[:n]), "stream": tarscan.Stream(bytes.NewReader(data[:n]))} {
 			got, err := scan(src)
 			if diff := cmp.Diff(want, got); diff != "" || (err == nil) != boundary {
 				t.Fatalf("cut at %d, %s: error %v (-want +got):\n%s", n, kind, err, diff)
@@ -336,6 +341,30 @@ func TestSmallMembersShareRequests(t *testing.T) {
 	}
 	if c.requests > 40 {
 		t.Errorf("%d requests for 4 MB of small members, want at most 40", c.requests)
+	}
+}
+
+// Far away, what lies between headers is read along unless there is much of it.
+func TestFarArchivesTakeFewRequests(t *testing.T) {
+	for _, c := range []struct {
+		size, most int64
+		requests   int
+	}{
+		{10 << 10, 1 << 40, 32}, // 52 MB in ranges of 2 MiB
+		{3 << 20, 256<<10 + 20*20<<10, 22},
+	} {
+		var headers []tar.Header
+		for i := range int64(50<<20) / c.size {
+			headers = append(headers, tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("%05d.bin", i), Size: c.size, Mode: 0o644})
+		}
+		from := &counter{data: write(t, headers)}
+		members, err := scan(tarscan.Far(int64(len(from.data)), from.read))
+		if err != nil || len(members) != len(headers) {
+			t.Fatalf("%d members, %v", len(members), err)
+		}
+		if from.requests > c.requests || int64(from.bytes) > c.most {
+			t.Errorf("members of %d bytes: %d bytes in %d requests", c.size, from.bytes, from.requests)
+		}
 	}
 }
 

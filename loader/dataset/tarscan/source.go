@@ -22,7 +22,23 @@ func Ranged(size int64, read func(ctx context.Context, off int64, dst []byte) er
 	return &ranged{size: size, read: read, ahead: minAhead}
 }
 
+// Read-ahead of a far source, each request of which takes as long as reading about far bytes: where headers lie closer
+// than that, all is read, in large ranges; else one small range a header.
+const (
+	far      = 512 << 10
+	farFirst = 256 << 10
+	farAhead = 2 << 20
+	farHop   = 8 << 10
+)
+
+// Far is Ranged for archives of which a request is dear, as over a network.
+func Far(size int64, read func(ctx context.Context, off int64, dst []byte) error) Source {
+	return &ranged{size: size, read: read, ahead: farFirst, far: true}
+}
+
 type ranged struct {
+	far bool
+
 	size  int64
 	read  func(ctx context.Context, off int64, dst []byte) error
 	buf   []byte
@@ -49,9 +65,16 @@ func (r *ranged) Window(ctx context.Context, off int64, n int) ([]byte, error) {
 }
 
 func (r *ranged) fill(ctx context.Context, off int64, n int) error {
-	if r.hits*dense >= len(r.buf) {
+	switch {
+	case r.far && r.hits == 0:
+	case r.far:
+		// What was passed since the last request, for each of the headers found in it.
+		if r.ahead = farHop; (off-r.start)/int64(r.hits) < far {
+			r.ahead = farAhead
+		}
+	case r.hits*dense >= len(r.buf):
 		r.ahead = min(r.ahead*2, maxAhead)
-	} else {
+	default:
 		r.ahead = max(r.ahead/2, minAhead)
 	}
 	want := int(min(int64(max(n, r.ahead)), r.size-off))
