@@ -17,8 +17,10 @@ import (
 
 const (
 	tailBatch   = 64
-	tailBatches = 400
-	tailWarm    = 20
+	tailBatches = 200
+	// plainBatches are read without second requests, each of which mostly waits for a slow reply.
+	plainBatches = 60
+	tailWarm     = 20
 	// latency is that of a reply; one in slowEvery takes slowTimes as long.
 	latency   = 20 * time.Millisecond
 	slowEvery = 100
@@ -47,7 +49,11 @@ func tail(ctx context.Context, b *bench) (*Result, error) {
 		}
 		f.Set(faulthttp.Rule{Method: http.MethodGet, Every: slowEvery, Fault: faulthttp.Fault{Delay: slowTimes * latency}},
 			faulthttp.Rule{Method: http.MethodGet, Fault: faulthttp.Fault{Delay: latency}})
-		times, stats, err := b.batches(ctx, c, d)
+		n := tailBatches
+		if share < 0 {
+			n = plainBatches
+		}
+		times, stats, err := b.batches(ctx, c, d, n/int(b.Scale), tailWarm/int(b.Scale))
 		if err != nil {
 			return nil, err
 		}
@@ -65,17 +71,17 @@ func tail(ctx context.Context, b *bench) (*Result, error) {
 	return r, nil
 }
 
-// batches reads batches of a full shuffle, one after the other.
-func (b *bench) batches(ctx context.Context, c *client, d *dataset.Dataset) (times []time.Duration, stats ranged.Stats, err error) {
+// batches reads batches of a full shuffle, one after the other. The first ones, warm of them, do not count.
+func (b *bench) batches(ctx context.Context, c *client, d *dataset.Dataset, n, warm int) (times []time.Duration, stats ranged.Stats, err error) {
 	l, err := layout(d.Manifest(), order.ShuffleFull)
 	if err != nil {
 		return nil, stats, err
 	}
 	e := l.Epoch(seed, 0)
 	var before ranged.Stats
-	n := max(1, tailBatches/int(b.Scale))
-	for i := range tailWarm + n {
-		if i == tailWarm {
+	n, warm = max(1, n), max(1, warm)
+	for i := range warm + n {
+		if i == warm {
 			before = c.bucket.Stats()
 		}
 		ordinals := make([]int64, tailBatch)
@@ -92,7 +98,7 @@ func (b *bench) batches(ctx context.Context, c *client, d *dataset.Dataset) (tim
 		if err != nil {
 			return nil, stats, err
 		}
-		if i >= tailWarm {
+		if i >= warm {
 			times = append(times, took)
 		}
 	}
