@@ -35,7 +35,12 @@ func (a *app) openCache() (*dataset.Cache, error) {
 
 // indexBar shows the progress of indexing.
 func (a *app) indexBar() (show func(dataset.Progress), done func()) {
-	bar := progress.New(a.err, "indexing", "shards")
+	return a.bar("indexing")
+}
+
+// bar shows the progress of what is done to each shard.
+func (a *app) bar(doing string) (show func(dataset.Progress), done func()) {
+	bar := progress.New(a.err, doing, "shards")
 	return func(p dataset.Progress) { bar.Set(indexState(p)) }, bar.Close
 }
 

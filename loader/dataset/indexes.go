@@ -31,6 +31,7 @@ func (d *Dataset) index(ctx context.Context, shard int) (*shardIndex, error) {
 		if x.NumSamples() != s.NumSamples {
 			return nil, errkind.Errorf(errkind.BadData, "%s: the manifest states %d samples, its index %d", s.URI, s.NumSamples, x.NumSamples())
 		}
+		x.sums = d.cache.sums(s, x)
 		return x, nil
 	})
 }
@@ -79,6 +80,7 @@ func (d *Dataset) rebuild(ctx context.Context, s *Shard, folder bool) (*shardInd
 type stats struct {
 	requests, bytesRead, bytesWanted       atomic.Int64
 	indexLoads, indexRebuilds, cacheErrors atomic.Int64
+	sumMisses                              atomic.Int64
 }
 
 // Stats is what all reads of a dataset have cost so far.
@@ -88,6 +90,8 @@ type Stats struct {
 	Requests, BytesRead, BytesWanted int64
 	// IndexLoads counts indexes brought into memory, IndexRebuilds those of them that were not in the cache.
 	IndexLoads, IndexRebuilds int64
+	// SumMisses counts fields whose checksum was wrong when they were first read.
+	SumMisses int64
 	// CacheErrors counts indexes that could not be kept in the cache.
 	CacheErrors int64
 	// IndexBytes is the memory that indexes take now, BlockBytes that of decoded pages which are kept, SpillBytes the
@@ -104,6 +108,7 @@ func (d *Dataset) Stats() Stats {
 		IndexLoads:    d.stats.indexLoads.Load(),
 		IndexRebuilds: d.stats.indexRebuilds.Load(),
 		CacheErrors:   d.stats.cacheErrors.Load(),
+		SumMisses:     d.stats.sumMisses.Load(),
 		IndexBytes:    d.indexes.held(),
 		BlockBytes:    d.blocks.held(),
 		SpillBytes:    d.spill.held(),

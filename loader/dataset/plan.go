@@ -28,6 +28,7 @@ type piece struct {
 	off, length   int64
 	sample, field int
 	row           int64     // of the shard
+	part          int       // which field of the shard's row it is, wanted or not
 	unit          *unitRead // nil for a field, else field is the number of the range
 }
 
@@ -143,11 +144,13 @@ func (d *Dataset) planTar(p *shardPlan, x *index.Index, o object, wanted []bool,
 		i := int(ordinals[at] - d.starts[p.shard])
 		sample := &samples[at]
 		*sample = Sample{Ordinal: ordinals[at], Key: base + "!" + x.Key(i), URI: o.uri}
+		part := 0
 		x.Fields(i, func(name int, f index.Field) {
 			if wanted[name] {
-				pieces = append(pieces, piece{off: f.Offset, length: f.Length, sample: at, field: len(sample.Fields), row: int64(i)})
+				pieces = append(pieces, piece{off: f.Offset, length: f.Length, sample: at, field: len(sample.Fields), row: int64(i), part: part})
 				sample.Fields = append(sample.Fields, Field{Name: f.Name, Offset: f.Offset, Length: f.Length})
 			}
+			part++
 		})
 	}
 	return pieces

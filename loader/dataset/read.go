@@ -151,7 +151,10 @@ func (d *Dataset) fetch(ctx context.Context, x *window, plans []*shardPlan, aren
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return d.serveKept(ctx, plans, samples)
+	if err := d.serveKept(ctx, plans, samples); err != nil {
+		return err
+	}
+	return d.checkSums(ctx, plans, samples)
 }
 
 // deliver says where the bytes of a piece lie.

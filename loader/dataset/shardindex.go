@@ -16,6 +16,7 @@ type shardIndex struct {
 	shard   format.Shard // other formats
 	content int64        // bytes of the shard after decompression
 	data    int64        // payload bytes of its samples
+	sums    []uint32     // checksums of the fields of a tar shard, nil if they are not known
 }
 
 // membersMagic begins the index of a tar shard or a folder.
@@ -61,7 +62,7 @@ func (x *shardIndex) NumSamples() int64 {
 // MemoryBytes is about what the index holds in memory.
 func (x *shardIndex) MemoryBytes() int64 {
 	if x.members != nil {
-		return x.members.MemoryBytes()
+		return x.members.MemoryBytes() + 4*int64(len(x.sums))
 	}
 	return int64(len(x.raw)) + x.shard.MemoryBytes()
 }

@@ -103,6 +103,9 @@ func (x *Index) Fields(i int, fn func(name int, f Field)) {
 	}
 }
 
+// FirstField is the place of the first field of sample i among all fields.
+func (x *Index) FirstField(i int) int { return int(le32(x.samples[i*sampleSize+8:])) }
+
 // Spans calls fn for the place of each field of sample i, in order, with the number of its name in [Index.Names].
 func (x *Index) Spans(i int, fn func(name int, off, length int64)) {
 	r := x.samples[i*sampleSize:]
