@@ -13,7 +13,7 @@ import (
 
 // firstBatch takes the first batch of shards of which nothing is known, with a new client each time.
 func firstBatch(ctx context.Context, b *bench) (*Result, error) {
-	s := set{prefix: "first", samples: max(2, firstShards/b.Scale) * 600, bytes: 10 * kib, shard: 600 * (10*kib + tarBlock)}
+	s := set{prefix: "first", samples: max(2, firstShards/b.Scale) * firstSamples, bytes: 10 * kib, shard: firstSamples * (10*kib + tarBlock)}
 	if err := b.lay(ctx, s); err != nil {
 		return nil, err
 	}

@@ -8,11 +8,13 @@ import (
 )
 
 const (
-	classes     = 1000
-	mixBatch    = 256
-	mixBatches  = 200
-	mixSamples  = 24_576
-	firstShards = 1000
+	classes    = 1000
+	mixBatch   = 256
+	mixBatches = 200
+	mixSamples = 25_600
+	// firstShards of firstSamples are those of which nothing is known.
+	firstShards  = 1000
+	firstSamples = 100
 )
 
 // mixing reads an epoch of a set that is sorted by class, in batches, and counts the classes of each.

@@ -67,6 +67,9 @@ func (r *ranged) Window(ctx context.Context, off int64, n int) ([]byte, error) {
 func (r *ranged) fill(ctx context.Context, off int64, n int) error {
 	switch {
 	case r.far && r.hits == 0:
+		if r.size <= farAhead {
+			r.ahead = farAhead // One request for all of it.
+		}
 	case r.far:
 		// What was passed since the last request, for each of the headers found in it.
 		if r.ahead = farHop; (off-r.start)/int64(r.hits) < far {
