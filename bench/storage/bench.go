@@ -129,7 +129,7 @@ func (b *bench) open(ctx context.Context, c *client, s set) (*dataset.Dataset, e
 	if err != nil {
 		return nil, err
 	}
-	m, err := dataset.BuildOrLoad(ctx, c.resolver, s.source(), cache, dataset.BuildOptions{Concurrency: 64})
+	m, err := dataset.BuildOrLoad(ctx, c.resolver, s.source(), cache, dataset.BuildOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func (b *bench) beginnings(ctx context.Context, s set) (float64, error) {
 	}
 	began := time.Now()
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(64)
+	g.SetLimit(32)
 	for i := range s.shards() {
 		g.Go(func() error {
 			n := min(s.perShard(), s.samples-i*s.perShard()) * (s.bytes + tarBlock)

@@ -23,7 +23,7 @@ func (a *app) indexCmd() *cobra.Command {
 		Args: usage(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error { return a.index(c, args, o, v) },
 	}
-	c.Flags().IntVar(&o.Concurrency, "concurrency", 16, "shards read at a time")
+	c.Flags().IntVar(&o.Concurrency, "concurrency", 32, "shards read at a time")
 	c.Flags().BoolVar(&o.TolerateMissing, "tolerate-missing", false, "leave out shards of a brace pattern that do not exist")
 	c.Flags().BoolVar(&o.TolerateDamaged, "tolerate-damaged", false, "take the whole samples of shards that are cut off, and leave out shards that cannot be read")
 	c.Flags().BoolVar(&o.Unpinned, "unpinned", false, "accept objects that nothing pins, whose change would go unseen")

@@ -22,7 +22,7 @@ type Progress struct {
 
 // BuildOptions say how a manifest is built. The zero value is strict.
 type BuildOptions struct {
-	// Concurrency is the number of shards that are indexed at once; default 16.
+	// Concurrency is the number of shards that are indexed at once; default 32.
 	Concurrency int
 	// Unpinned allows shards whose store gives no version.
 	Unpinned bool
@@ -53,7 +53,7 @@ func BuildOrLoad(ctx context.Context, r *store.Resolver, source []string, cache 
 
 func build(ctx context.Context, r *store.Resolver, source []string, cache *Cache, o BuildOptions, reuse bool) (*Manifest, error) {
 	if o.Concurrency <= 0 {
-		o.Concurrency = 16
+		o.Concurrency = 32
 	}
 	uris, err := canonicalSource(source)
 	if err != nil {

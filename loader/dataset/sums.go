@@ -69,7 +69,7 @@ type VerifyOptions struct {
 	Fill bool
 	// Check indexes each shard again, and compares that and its checksums with what is kept.
 	Check bool
-	// Concurrency is the number of shards at a time; default 16.
+	// Concurrency is the number of shards at a time; default 32.
 	Concurrency int
 	// OnProgress is called after each shard, by one goroutine at a time. It must not block.
 	OnProgress func(Progress)
@@ -88,7 +88,7 @@ type Verified struct {
 // error of Verify. Checksums are kept for tar shards; other formats have their own, or none.
 func Verify(ctx context.Context, r *store.Resolver, m *Manifest, cache *Cache, o VerifyOptions) (*Verified, error) {
 	if o.Concurrency <= 0 {
-		o.Concurrency = 16
+		o.Concurrency = 32
 	}
 	d, err := Open(m, r, cache, OpenOptions{})
 	if err != nil {
