@@ -33,6 +33,7 @@ type job struct {
 	next    lineage.ID // source partition to offer next
 	orders  map[uint64]*order.Epoch
 	failed  error
+	skew    skew
 	timer   *time.Timer // for decisions that only wait for time
 
 	idleSince time.Duration
@@ -92,7 +93,7 @@ func (j *job) begin(p ledger.Position) error {
 		return fmt.Errorf("job %s: %w", j.name, err)
 	}
 	j.generation++
-	j.start, j.ledger, j.core, j.failed = p, book, core, nil
+	j.start, j.ledger, j.core, j.failed, j.skew = p, book, core, nil, skew{}
 	j.members, j.tasks, j.orders = map[string]bool{}, map[lineage.ID]task{}, map[uint64]*order.Epoch{}
 	j.next = lineage.SourceID(p.Epoch, uint64(p.Partition)) //nolint:gosec // Never negative.
 	for _, r := range j.ranks {
@@ -126,7 +127,7 @@ func (j *job) end() {
 			}})
 		}
 	}
-	j.core, j.ledger, j.members, j.tasks, j.orders = nil, nil, nil, nil, nil
+	j.core, j.ledger, j.members, j.tasks, j.orders, j.skew = nil, nil, nil, nil, nil, skew{}
 }
 
 // join makes a worker known to the running generation.
@@ -375,11 +376,12 @@ func (j *job) take(eff ledger.Effects, err error) {
 		j.fail(err)
 		return
 	}
+	j.d.metrics.sealed.Add(float64(len(eff.Sealed)))
+	eff = j.withhold(eff)
 	for _, s := range j.sidecars {
 		j.tell(s, eff)
 	}
 	j.free(eff.Freed)
-	j.d.metrics.sealed.Add(float64(len(eff.Sealed)))
 	if eff.Failed != nil {
 		j.fail(eff.Failed)
 	}
@@ -402,6 +404,7 @@ func (j *job) consumed(r *rank, epoch uint64, step int64) {
 	r.epoch, r.step = epoch, step
 	slowest := j.slowest()
 	j.free(j.ledger.Consumed(slowest.epoch, slowest.step))
+	j.tellReleased()
 	j.decide()
 }
 
@@ -461,5 +464,5 @@ func (j *job) tellStarted(s *sidecar) {
 	s.out.put(&feedv1.AttachResponse{Message: &feedv1.AttachResponse_Started{
 		Started: &feedv1.Started{Generation: j.generation, Position: wirePosition(j.start)},
 	}})
-	j.tell(s, j.ledger.Live())
+	j.tell(s, j.live())
 }

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -44,7 +45,7 @@ func (j *job) cause() string {
 	if j.core == nil || !j.hasStreams() {
 		return ""
 	}
-	return j.partitionCause()
+	return cmp.Or(j.skewCause(), j.partitionCause())
 }
 
 // partitionCause says what keeps the next source partition.
