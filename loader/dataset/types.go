@@ -7,11 +7,12 @@ import (
 	"github.com/millrace/millrace/loader/dataset/format"
 	"github.com/millrace/millrace/loader/dataset/jsonl"
 	"github.com/millrace/millrace/loader/dataset/parquet"
+	"github.com/millrace/millrace/loader/dataset/tfrecord"
 )
 
 // formats are those of shards other than tar.
 func formats() []format.Format {
-	return []format.Format{jsonl.Format{}, parquet.Format{}}
+	return []format.Format{jsonl.Format{}, parquet.Format{}, tfrecord.Format{}}
 }
 
 // formatNamed is the format that manifests call name, nil for tar shards and folders.
