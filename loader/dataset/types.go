@@ -6,13 +6,14 @@ import (
 
 	"github.com/millrace/millrace/loader/dataset/format"
 	"github.com/millrace/millrace/loader/dataset/jsonl"
+	"github.com/millrace/millrace/loader/dataset/mds"
 	"github.com/millrace/millrace/loader/dataset/parquet"
 	"github.com/millrace/millrace/loader/dataset/tfrecord"
 )
 
 // formats are those of shards other than tar.
 func formats() []format.Format {
-	return []format.Format{jsonl.Format{}, parquet.Format{}, tfrecord.Format{}}
+	return []format.Format{jsonl.Format{}, parquet.Format{}, tfrecord.Format{}, mds.Format{}}
 }
 
 // formatNamed is the format that manifests call name, nil for tar shards and folders.
