@@ -149,7 +149,6 @@ def wait_until(condition) -> None:
 @pytest.mark.parametrize("message", [READY, RELEASE, COMMIT])
 @pytest.mark.parametrize("victim", ["worker", "sidecar", "trainer"])
 def test_each_sample_comes_once_whoever_is_killed(cluster, trainers, victim, message, passed):
-    shared = sorted(os.listdir("/dev/shm"))
     count, struck = 0, threading.Event()
 
     def told(kind: str, has_passed: bool) -> None:
@@ -180,7 +179,7 @@ def test_each_sample_comes_once_whoever_is_killed(cluster, trainers, victim, mes
     finally:
         proxy.close()
     wait_until(lambda: arenas(cluster.sidecar.pid) == 0)
-    assert sorted(os.listdir("/dev/shm")) == shared
+    assert not [name for name in os.listdir("/dev/shm") if "millrace" in name]  # others put there what they like
 
 
 def test_a_trainer_that_hangs_goes_on_where_it_was(cluster, trainers):
