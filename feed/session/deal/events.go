@@ -1,6 +1,9 @@
 package deal
 
-import "github.com/millrace/millrace/internal/errkind"
+import (
+	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/loader/order"
+)
 
 // Placed gives partitions their places. A partition that comes again, from another attempt or worker, takes the place
 // of the first where its rows are still to be fetched. Places that contradict others are an error of kind Internal.
@@ -201,8 +204,23 @@ func (s *State) Next(id, credit int) (*Batch, Verdict) {
 	if b.LastPart {
 		b.Cursor = e.sealed[b.Step].cursor
 	}
+	if b.Last && s.cfg.Rows < 0 {
+		b.Cursor = nextEpoch(b.Cursor)
+	}
 	r.sent++
 	return b, Ready
+}
+
+// nextEpoch is the beginning of the epoch after that of a cursor. The dispatcher wrote the cursor of the last batch before
+// it knew that no rows, or too few for a batch, would follow; a state is to go on with batches, not with an end.
+func nextEpoch(text string) string {
+	c, err := order.ParseCursor(text)
+	if err != nil {
+		return text
+	}
+	c.Epoch++
+	c.Step, c.Rows, c.Partition, c.RowInPartition = 0, 0, 0, 0
+	return c.String()
 }
 
 // slowest is the number of the first batch that a peer of r has not consumed, which r does not run away from: so each

@@ -211,3 +211,19 @@ def test_any_flight_client_reads_the_same_stream(loader, recipe, endpoint, tmp_p
     assert printed["job"] == "plain"
     assert printed["labels"][: len(expected)] == expected
     assert "fixed_shape_tensor" in printed["image"]
+
+
+@pytest.mark.parametrize("tail", ["pad", "drop", "short"])
+def test_a_state_of_the_end_of_an_epoch_whose_rows_nobody_knew_begins_the_next(loader, source, tmp_path, tail):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        f"source: {source}\nfields: {{label: cls}}\noperators:\n  - virtual_emit: {{field: image, rows: 2, bytes: 8}}\n"
+    )
+    made = loader(str(recipe), 10, tail=tail)
+    whole = list(made)
+    assert len(whole) == 2 * SAMPLES // 10 + (tail != "drop")
+    resumed = loader(str(recipe), 10, tail=tail)
+    resumed.load_state_dict(made.state_dict())
+    again = list(resumed)
+    assert [(b.meta.epoch, b.meta.step) for b in again] == [(1, i) for i in range(len(whole))]
+    assert [numbers([b]) for b in again] == [numbers([b]) for b in made]
