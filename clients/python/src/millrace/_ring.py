@@ -43,6 +43,8 @@ _READ_ONLY = 1
 _IMAGE_MAGIC, _IMAGE_BYTES = 0x4C53524D, 64
 _MAX_TEXT = 1 << 20
 _CONNECT_SECONDS = 5.0
+_MOST_AT_ONCE = 64
+"""Slots that are given back in one piece, which the kernel takes whole or not at all."""
 _SWEEP_MS = 1.0
 """How often a trainer that waits looks whether a GPU has done with a slot."""
 _MAP_POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)
@@ -211,6 +213,8 @@ class Line:
     def __init__(self, path: str, session: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._unsent: deque[bytes] = deque()
+        self._returned: deque[bytes] = deque()
+        self._waiting = False
         self._welcome: tuple[bytes, int] | None = None
         self._numbers = 0
         self._seen: bytes | None = None
@@ -252,17 +256,24 @@ class Line:
     def begin(self, epoch: int, step: int, row: int) -> int:
         """Ask for the rest of an epoch; the number names the stream."""
         self._numbers += 1
+        self._send_returned()
         self._send(_BEGIN.pack(_BEGIN_KIND, self._numbers, epoch, step, row))
         return self._numbers
 
     def commit(self, stream: int, count: int) -> None:
         """Say that the first batches of a stream are consumed."""
-        self._send(_COMMIT.pack(_COMMIT_KIND, stream, count))
+        self._send_returned(_COMMIT.pack(_COMMIT_KIND, stream, count))
 
     def give_back(self, arena: int, slot: int, generation: int) -> None:
-        """Give a slot back. It may be called at any moment, on any thread."""
+        """Give a slot back. It may be called at any moment, on any thread.
+
+        The message goes with the next one: until a batch is asked for, the sidecar has no use for the slot, and so it is
+        woken once. When a batch is waited for, it goes at once.
+        """
         if not PROCESS.forked:
-            self._send(_RELEASE.pack(_RELEASE_KIND, slot, generation, arena))
+            self._returned.append(_RELEASE.pack(_RELEASE_KIND, slot, generation, arena))
+            if self._waiting:
+                self._send_returned()
 
     def held(self) -> int:
         """Count the slots that batches which were handed out still lie in."""
@@ -280,10 +291,11 @@ class Line:
         UnavailableError
             When the sidecar has gone.
         """
-        if self._unsent:
-            self._flush()
         if self.pinning is not None:
             self.pinning.sweep()
+        self._send_returned()
+        if self._unsent:
+            self._flush()
         while True:
             message = self._seen
             if message is None or not self._was_taken(message):
@@ -353,7 +365,12 @@ class Line:
             wait = None if deadline is None else max(1.0, (deadline - now) * 1000)
             if self.pinning is not None and self.pinning.sweep():
                 wait = _SWEEP_MS
-            self._poll.poll(wait)
+            self._waiting = True  # before what was given back is sent: from now on others send it
+            try:
+                self._send_returned()
+                self._poll.poll(wait)
+            finally:
+                self._waiting = False
             if self._unsent:
                 self._flush()
 
@@ -401,6 +418,17 @@ class Line:
 
         text = self._exactly(min(_END.unpack(message)[1], _MAX_TEXT), deadline).decode(errors="replace")
         return _wire.error_from(text) or InternalError(text)
+
+    def _send_returned(self, last: bytes = b"") -> None:
+        """Send what slots were given back, and a message after that, as one."""
+        messages: list[bytes] = []
+        with contextlib.suppress(IndexError):  # another thread may have taken the last one
+            while len(messages) < _MOST_AT_ONCE:
+                messages.append(self._returned.popleft())
+        if messages or last:
+            self._send(b"".join((*messages, last)))
+        if self._returned:
+            self._send_returned()
 
     def _send(self, message: bytes) -> None:
         # A message is so small that the kernel takes all of it or nothing, so threads cannot mix theirs up.
