@@ -138,3 +138,18 @@ func (s *rangeStream) Close() error {
 	s.off = s.size
 	return nil
 }
+
+// Creator is an optional fifth interface of a Bucket: objects written once. It is the base of logs, not of data: objects
+// are small and whole.
+type Creator interface {
+	// Create writes the object key, unless there is one: then nothing changes and the error is of kind Conflict. When it
+	// returns nil the object is durable. After an error of another kind the object may be there or not, but never in part.
+	Create(ctx context.Context, key string, data []byte) error
+	// Remove deletes the object key, if it is there.
+	Remove(ctx context.Context, key string) error
+}
+
+// Exists is the error of an object that was to be created and is there.
+func Exists(key string) error {
+	return errkind.Errorf(errkind.Conflict, "%s exists already", key)
+}

@@ -30,6 +30,7 @@ var (
 	_ store.Bucket    = (*Store)(nil)
 	_ store.Opener    = (*Store)(nil)
 	_ store.PinReader = (*Store)(nil)
+	_ store.Creator   = (*Store)(nil)
 )
 
 // New is an empty store.
@@ -61,6 +62,30 @@ func (s *Store) Delete(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.objects, key)
+}
+
+// Create implements store.Creator.
+func (s *Store) Create(ctx context.Context, key string, data []byte) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("creating %s: %w", key, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.objects[key]; ok {
+		return store.Exists(key)
+	}
+	s.version++
+	s.objects[key] = object{data: bytes.Clone(data), pin: fmt.Sprintf("%d-v%d", len(data), s.version)}
+	return nil
+}
+
+// Remove implements store.Creator.
+func (s *Store) Remove(ctx context.Context, key string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("removing %s: %w", key, err)
+	}
+	s.Delete(key)
+	return nil
 }
 
 func (s *Store) get(ctx context.Context, key string) (object, error) {

@@ -50,6 +50,7 @@ func Run(t *testing.T, newSubject func(t *testing.T) Subject) {
 		{"an ended context fails every call", endedContext},
 		{"readers do not disturb each other", concurrentReads},
 		{"many ranges at once are each exact, and fail together", manyRanges},
+		{"an object is created once, whoever tries", createdOnce},
 	} {
 		t.Run(law.name, func(t *testing.T) {
 			s := newSubject(t)

@@ -1,4 +1,4 @@
-// Package s3fake is as much of an S3 server as reading needs, in memory, for tests that cannot start a real one. It
+// Package s3fake is as much of an S3 server as reading and creating need, in memory, for tests that cannot start a real one. It
 // believes whatever a request is signed with.
 package s3fake
 
@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/xml"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -55,8 +56,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case bucket != s.bucket:
 		Error(w, http.StatusNotFound, "NoSuchBucket", "The specified bucket does not exist")
+	case r.Method == http.MethodPut && r.Header.Get("If-None-Match") == "*":
+		s.create(w, r, key)
+	case r.Method == http.MethodDelete:
+		s.Delete(key)
+		w.WriteHeader(http.StatusNoContent)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		Error(w, http.StatusMethodNotAllowed, "MethodNotAllowed", "this server only reads")
+		Error(w, http.StatusMethodNotAllowed, "MethodNotAllowed", "this server only reads, creates and deletes")
 	case key == "" && r.URL.Query().Get("list-type") == "2":
 		s.list(w, r)
 	default:
@@ -75,6 +81,23 @@ func (s *Server) object(w http.ResponseWriter, r *http.Request, key string) {
 	w.Header().Set("Etag", o.etag)
 	w.Header().Set("Content-Type", "application/octet-stream")
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(o.data))
+}
+
+func (s *Server) create(w http.ResponseWriter, r *http.Request, key string) {
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client has gone
+	}
+	sum := md5.Sum(data) //nolint:gosec // no secret
+	s.mu.Lock()
+	_, there := s.objects[key]
+	if !there {
+		s.objects[key] = object{data, `"` + hex.EncodeToString(sum[:]) + `"`}
+	}
+	s.mu.Unlock()
+	if there {
+		Error(w, http.StatusPreconditionFailed, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold")
+	}
 }
 
 // Error writes an error as S3 does.
