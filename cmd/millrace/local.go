@@ -21,14 +21,14 @@ import (
 type localOptions struct {
 	slots            int
 	budget, feedSize service.Bytes
-	python           pythonOptions
+	processes        processOptions
 }
 
 func (o *localOptions) register(c *cobra.Command) {
 	o.budget, o.feedSize = 48<<20, 256<<20
 	c.Flags().IntVar(&o.slots, "cpu-slots", runtime.NumCPU(), "samples decoded at a time, one a core")
 	c.Flags().Var(&o.budget, "worker-budget", "bytes of finished partitions that a worker may hold")
-	o.python.register(c)
+	o.processes.register(c)
 	c.Flags().Var(&o.feedSize, "feed-budget", "bytes that the sidecar may hold: slices, batches, windows of data streams")
 }
 
@@ -64,16 +64,17 @@ func (a *app) newLocal(o localOptions, workers int, listeners []net.Listener, on
 		return nil, nil, err
 	}
 	slots := map[string]int{"cpu": o.slots}
-	python, err := o.python.pool(slots, config.Logger)
+	beside, err := o.processes.pools(slots, config.Logger)
 	if err != nil {
 		done()
 		return nil, nil, err
 	}
 	l, err := local.New(local.Config{
-		Name: processName(), Dispatch: config, Workers: workers, Slots: slots, AllowPython: o.python.allow, Python: python,
+		Name: processName(), Dispatch: config, Workers: workers, Slots: slots, AllowPython: o.processes.python.allow, Python: beside.python, Isolated: beside.isolated,
 		BlockBytes: int64(a.stores.blocks), WorkerBytes: int64(o.budget), FeedBytes: int64(o.feedSize), Scalar: a.scalar(), Streams: 8, Listeners: listeners, OnIdle: onIdle,
 	})
 	if err != nil {
+		beside.close()
 		done()
 		return nil, nil, err
 	}

@@ -33,7 +33,7 @@ func (a *app) startWorkers(g *service.Group, m *monitor, o *localServe, address 
 		return fmt.Errorf("making a directory for the sockets of workers: %w", err)
 	}
 	var running sync.WaitGroup
-	slots, processes := max(1, o.slots/o.workers), max(1, o.python.processes/o.workers)
+	slots, processes := max(1, o.slots/o.workers), max(1, o.processes.python.processes/o.workers)
 	for i := range o.workers {
 		running.Add(1)
 		metrics := filepath.Join(dir, fmt.Sprintf("w%d-metrics.sock", i))
@@ -45,7 +45,7 @@ func (a *app) startWorkers(g *service.Group, m *monitor, o *localServe, address 
 				"--listen", "unix://" + filepath.Join(dir, fmt.Sprintf("w%d.sock", i)), "--cpu-slots", fmt.Sprint(slots),
 				"--budget", o.budget.String(), "--watch-stdin", "--log-level", a.logLevel, "--cache-dir", a.cacheDir,
 			}
-			args = append(args, o.python.args(processes)...)
+			args = append(args, o.processes.args(processes)...)
 			return a.runWorkerProcess(ctx, self, append(args, a.stores.args()...)...)
 		})
 	}

@@ -23,11 +23,11 @@ import (
 
 // planOptions are the flags of the plan command.
 type planOptions struct {
-	shuffle string
-	batch   int64
-	samples int
-	rate    string
-	python  pythonOptions
+	shuffle   string
+	batch     int64
+	samples   int
+	rate      string
+	processes processOptions
 }
 
 // measureLimit is how long a plan is measured: a few samples of slow operators say as much as many of fast ones.
@@ -46,7 +46,7 @@ func (a *app) planCmd() *cobra.Command {
 	f.Int64Var(&o.batch, "batch", 256, "global batch for which mixing is told, rows")
 	f.IntVar(&o.samples, "measure", 128, "samples on which time and size are measured, within a second or so; 0: none")
 	f.StringVar(&o.rate, "for", "", "samples a second for which cores and bandwidth are told, as 2500/s")
-	o.python.register(c)
+	o.processes.register(c)
 	return c
 }
 
@@ -70,7 +70,7 @@ func (o *planOptions) check() (kind order.Shuffle, rate float64, err error) {
 			return kind, 0, errkind.Errorf(errkind.Invalid, "--for needs measured times; leave --measure 0 out")
 		}
 	}
-	return kind, rate, o.python.check()
+	return kind, rate, o.processes.check()
 }
 
 func (a *app) plan(ctx context.Context, path string, o planOptions) error {
@@ -105,14 +105,14 @@ func (a *app) measure(ctx context.Context, s *lookback.Source, o planOptions) (*
 	if err != nil {
 		return nil, err
 	}
-	python, done, err := o.python.session(s.Plan, logger)
+	python, outside, done, err := o.processes.session(s.Plan, logger)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	return measure.Plan(ctx, measure.Options{
 		Plan: s.Plan, Manifest: s.Manifest, Resolver: s.Resolver, Cache: s.Cache,
-		Samples: o.samples, Limit: measureLimit, Scalar: a.scalar(), Python: python,
+		Samples: o.samples, Limit: measureLimit, Scalar: a.scalar(), Python: python, Outside: outside,
 	})
 }
 

@@ -26,7 +26,7 @@ import (
 type previewOptions struct {
 	sheet.Options
 	out, shuffle string
-	python       pythonOptions
+	processes    processOptions
 }
 
 func (a *app) previewCmd() *cobra.Command {
@@ -45,14 +45,14 @@ func (a *app) previewCmd() *cobra.Command {
 	c.Flags().Uint64Var(&o.Seed, "seed", 0, "seed of the order and of random operators")
 	c.Flags().Uint64Var(&o.Epoch, "epoch", 0, "epoch, from 0")
 	c.Flags().StringVar(&o.shuffle, "shuffle", "block", "none, block or full")
-	o.python.register(c)
+	o.processes.register(c)
 	return c
 }
 
 func (a *app) preview(ctx context.Context, path string, o previewOptions) error {
 	const most = 300 // a sheet stays small enough for viewers
 	kind, err := order.ParseShuffle(o.shuffle)
-	if err = errors.Join(err, o.python.check()); err != nil {
+	if err = errors.Join(err, o.processes.check()); err != nil {
 		return usageError{err}
 	}
 	if o.Samples < 1 || o.Samples > most {
@@ -71,12 +71,12 @@ func (a *app) preview(ctx context.Context, path string, o previewOptions) error 
 	if err != nil {
 		return err
 	}
-	python, done, err := o.python.session(s.Plan, logger)
+	python, outside, done, err := o.processes.session(s.Plan, logger)
 	if err != nil {
 		return fmt.Errorf("recipe %s: %w", path, err)
 	}
 	defer done()
-	o.Scalar, o.Python = a.scalar(), python
+	o.Scalar, o.Python, o.Outside = a.scalar(), python, outside
 	samples, err := sheet.Take(ctx, s, o.Options)
 	if err != nil {
 		return fmt.Errorf("recipe %s: %w", path, err)

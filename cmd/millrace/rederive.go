@@ -66,13 +66,11 @@ func (a *app) makeAgain(ctx context.Context, j *lookback.Job, s *lookback.Source
 		return nil, err
 	}
 	slots := map[string]int{"cpu": o.slots}
-	python, err := o.python.pool(slots, logger)
+	beside, err := o.processes.pools(slots, logger)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, wrongSettings(err)
 	}
-	if python != nil {
-		defer python.Close()
-	}
+	defer beside.close()
 	for _, stage := range s.Plan.Stages {
 		for name, n := range stage.Resources {
 			slots[name] = max(slots[name], n)
@@ -80,7 +78,7 @@ func (a *app) makeAgain(ctx context.Context, j *lookback.Job, s *lookback.Source
 	}
 	outputs, err := rederive.Source(ctx, rederive.Config{
 		Plan: p, Manifest: s.Manifest, Resolver: s.Resolver, Cache: s.Cache, Slots: slots, BudgetBytes: int64(o.budget), Scalar: scalar, Logger: logger,
-		AllowPython: o.python.allow, Python: python,
+		AllowPython: o.processes.python.allow, Python: beside.python, Isolated: beside.isolated,
 	}, id)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ type workerOptions struct {
 	slots                                       int
 	resources                                   map[string]int
 	budget                                      service.Bytes
-	python                                      pythonOptions
+	processes                                   processOptions
 	drainTimeout                                time.Duration
 	watchStdin                                  bool
 }
@@ -57,7 +57,7 @@ func (a *app) workerCmd() *cobra.Command {
 	f.Var(&o.budget, "budget", "bytes of finished partitions that the worker may hold")
 	f.StringVar(&o.policy, "policy", exec.PolicyStreaming.String(), "how stages share the slots: streaming or, for comparison, staged or static")
 	f.DurationVar(&o.drainTimeout, "drain-timeout", 25*time.Second, "after SIGTERM, time to finish and hand over what the worker has; 0: stop at once")
-	o.python.register(c)
+	o.processes.register(c)
 	f.BoolVar(&o.watchStdin, "watch-stdin", false, "stop when standard input closes")
 	r.register(c)
 	return c
@@ -96,7 +96,7 @@ func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *
 	}
 	slots := map[string]int{"cpu": o.slots}
 	maps.Copy(slots, o.resources)
-	python, err := o.python.pool(slots, logger)
+	beside, err := o.processes.pools(slots, logger)
 	if err != nil {
 		_ = l.Close()
 		return err
@@ -104,10 +104,11 @@ func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *
 	resolver, pool := a.newResolver(), partition.NewPoolWithin(int64(o.budget))
 	w, err := worker.New(worker.Config{
 		Name: o.name, DataAddress: address, Slots: slots, BudgetBytes: int64(o.budget), Policy: policy, BlockBytes: int64(a.stores.blocks), ResidentLimit: int64(o.budget) + int64(a.stores.blocks) + besideBudget, Version: version, Scalar: a.scalar(),
-		AllowPython: o.python.allow,
-	}, worker.Deps{Dispatcher: control, Resolver: resolver, Cache: cache, Pool: pool, Python: python, Logger: logger})
+		AllowPython: o.processes.python.allow,
+	}, worker.Deps{Dispatcher: control, Resolver: resolver, Cache: cache, Pool: pool, Python: beside.python, Isolated: beside.isolated, Logger: logger})
 	if err != nil {
 		_ = l.Close()
+		beside.close()
 		return err
 	}
 	server := grpc.NewServer(append(service.ServerOptions(), flightdata.ServerOptions()...)...)
@@ -121,9 +122,7 @@ func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *
 	g.Go(func(ctx context.Context) error {
 		err := w.Run(ctx)
 		logger.Info("worker has ended", "worker", o.name, "samples", w.Samples(), "drained", w.Drained())
-		if python != nil {
-			python.Close()
-		}
+		beside.close()
 		g.Stop()
 		<-served // readers hold buffers of the pool
 		_ = control.Close()

@@ -176,7 +176,7 @@ func TestOperationsListsEveryFlag(t *testing.T) {
 	}
 	global := flagsOf(p.must("--help"))
 	compare("All commands", global)
-	for _, command := range []string{"local", "dispatcher", "worker", "sidecar", "index", "reshard", "plan", "run", "status", "top", "stop", "audit", "batch", "lineage", "rederive"} {
+	for _, command := range []string{"local", "dispatcher", "worker", "sidecar", "index", "reshard", "plan", "preview", "run", "status", "top", "stop", "audit", "batch", "lineage", "rederive"} {
 		own, _, _ := strings.Cut(p.must(command, "--help"), "Global Flags:")
 		compare("millrace "+command, flagsOf(own))
 	}

@@ -86,14 +86,14 @@ func (p *decodeImage) apply(r *imageRun) error {
 	r.job = imagekernel.Job{Header: header, Orient: p.orient, Gray: p.mode == modeGray}
 	switch {
 	case p.mode == modeP:
-		pix, err := imagekernel.DecodeIndices(data, header, r.buffer(0))
+		pix, err := r.decode(imagekernel.FormIndices, data, header, r.buffer(0))
 		if err != nil {
 			return err
 		}
 		r.frames[r.next] = pix
 		r.job.Pix, r.job.W, r.job.H, r.job.C = pix, header.W, header.H, 1
 	case header.Format != imagekernel.FormatJPEG:
-		pix, err := imagekernel.Decode(data, header, r.buffer(0))
+		pix, err := r.decode(imagekernel.FormColor, data, header, r.buffer(0))
 		if err != nil {
 			return err
 		}

@@ -41,21 +41,15 @@ func (r *imageRun) decodeDeep(data []byte, h imagekernel.Header, p *decodeImage)
 	if p.orient || h.Upright {
 		orientation = h.Orientation
 	}
-	d := &deepImage{size: 2}
-	var pix []byte
+	form := imagekernel.FormAlpha
 	if p.mode == modeI16 {
-		wide, err := imagekernel.DecodeWide(data, h)
-		if err != nil {
-			return err
-		}
-		pix = wide.Pix
-	} else {
-		var err error
-		if pix, err = imagekernel.DecodeAlpha(data, h); err != nil {
-			return err
-		}
-		d.size = 4
+		form = imagekernel.FormWide
 	}
+	pix, err := r.decode(form, data, h, nil)
+	if err != nil {
+		return err
+	}
+	d := &deepImage{size: form.Size()}
 	d.pix, d.w, d.h = imagekernel.Upright(pix, h.W, h.H, d.size, orientation)
 	r.deep = d
 	return nil

@@ -122,7 +122,7 @@ func (o *imageOp) rows(ctx context.Context, env *Env, in *Batch, at int, out *Co
 	r := o.take()
 	defer o.give(r)
 	r.kernel.Scalar(env.Scalar)
-	r.env, r.target = env, target
+	r.env, r.target, r.outside = env, target, outsideOf(ctx, env)
 	if target.channels <= 3 && target.dtype != DTypeUint16 {
 		r.element = toneOf(o.parts).element(target.dtype, int(target.channels), &r.table)
 	}
@@ -155,7 +155,7 @@ func (o *imageOp) give(r *imageRun) {
 	if cap(r.spare) > kept {
 		r.spare = nil
 	}
-	r.env, r.encoded, r.part, r.deep, r.job = nil, nil, nil, nil, imagekernel.Job{}
+	r.env, r.outside, r.encoded, r.part, r.deep, r.job = nil, nil, nil, nil, nil, imagekernel.Job{}
 	o.runs.Put(r)
 }
 

@@ -12,7 +12,9 @@ import (
 type imageRun struct {
 	kernel *imagekernel.Kernel
 	env    *Env
-	target imageType
+	// outside decodes elsewhere what belongs there; nil: nothing does.
+	outside *outside
+	target  imageType
 	// draws is the random source of the present part.
 	draws rng.Source
 	// badSource says that an error came up in reading the source, not in the present part.
@@ -284,5 +286,5 @@ func (r *imageRun) run(dst []byte, planar bool, element imagekernel.Element) err
 	if element != imagekernel.Uint8 {
 		j.Table = &r.table
 	}
-	return r.kernel.Run(j)
+	return r.do(j)
 }

@@ -20,6 +20,8 @@ type Env struct {
 	Drawn func(row int, operator, values string)
 	// Python calls functions of operators in Python. Nil where they are not allowed.
 	Python Python
+	// Outside decodes files in other processes. Nil: all are decoded in this one.
+	Outside Outside
 }
 
 // Info describes an operator with all defaults filled in. It is what a plan digest is made of.

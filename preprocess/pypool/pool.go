@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/internal/spawn"
 	"github.com/millrace/millrace/preprocess/op"
 )
 
@@ -30,7 +31,7 @@ type Config struct {
 // Pool starts processes and keeps them for the next call. It is safe for concurrent use.
 type Pool struct {
 	cfg   Config
-	spawn *spawner
+	spawn *spawn.Thread
 
 	mu     sync.Mutex
 	idle   []*process // the last used at the end
@@ -42,7 +43,7 @@ type Pool struct {
 
 // New makes a pool without processes.
 func New(cfg Config) *Pool {
-	return &Pool{cfg: cfg, spawn: newSpawner(), busy: map[*process]bool{}}
+	return &Pool{cfg: cfg, spawn: spawn.New(), busy: map[*process]bool{}}
 }
 
 // Session is what one job has of a pool: its processes are used for nobody else, and end with it.
@@ -75,7 +76,7 @@ func (p *Pool) Close() {
 	p.mu.Unlock()
 	p.evict(func(*process) bool { return true })
 	p.over.Wait()
-	p.spawn.close()
+	p.spawn.Close()
 }
 
 // evict ends idle processes, and kills those at work: whoever waits for them gives them up.

@@ -69,7 +69,7 @@ func (s *Session) launch(c *op.PythonCall) (x *process, err error) {
 	x.cmd.WaitDelay = endGrace
 	x.errors = &lines{log: cfg.Logger.With("stream", "stderr")}
 	x.cmd.Stdout, x.cmd.Stderr = &lines{log: cfg.Logger.With("stream", "stdout")}, x.errors
-	if err := s.pool.spawn.start(x.cmd); err != nil {
+	if err := s.pool.spawn.Start(x.cmd); err != nil {
 		return x, err
 	}
 	go func() {

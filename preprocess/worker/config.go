@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/loader/dataset"
 	"github.com/millrace/millrace/loader/store"
 	"github.com/millrace/millrace/preprocess/exec"
+	"github.com/millrace/millrace/preprocess/isolate"
 	"github.com/millrace/millrace/preprocess/partition"
 	"github.com/millrace/millrace/preprocess/pypool"
 )
@@ -52,7 +53,7 @@ type Config struct {
 	Dataset dataset.OpenOptions
 }
 
-// Deps is what a worker works with. All fields are needed, but Cache and Python.
+// Deps is what a worker works with. All fields are needed, but Cache, Python and Isolated.
 type Deps struct {
 	// Dispatcher is the connection to the dispatcher.
 	Dispatcher grpc.ClientConnInterface
@@ -64,7 +65,10 @@ type Deps struct {
 	Pool *partition.Pool
 	// Python runs functions of users. It is the caller's to close, after Run.
 	Python *pypool.Pool
-	Logger *slog.Logger
+	// Isolated decodes images in other processes, whose memory counts towards the budget; nil: all are decoded in this one. It is
+	// the caller's to close, after Run.
+	Isolated *isolate.Pool
+	Logger   *slog.Logger
 }
 
 // Validate says what is wrong with c, as an error of kind Invalid.

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/loader/order"
 	"github.com/millrace/millrace/preprocess/exec"
 	"github.com/millrace/millrace/preprocess/exec/run"
+	"github.com/millrace/millrace/preprocess/isolate"
 	"github.com/millrace/millrace/preprocess/lineage"
 	"github.com/millrace/millrace/preprocess/op"
 	"github.com/millrace/millrace/preprocess/partition"
@@ -35,7 +36,8 @@ type job struct {
 	scalar  bool
 	share   *run.Share
 	runner  *run.Runner
-	python  *pypool.Session // nil where functions of users are not run
+	python  *pypool.Session  // nil where functions of users are not run
+	outside *isolate.Session // nil where all is decoded in this process
 
 	mu      sync.Mutex
 	between map[lineage.ID]*between
@@ -76,6 +78,9 @@ func (w *Worker) newJob(ctx context.Context, spec *jobSpec) (*job, error) {
 	}
 	if w.deps.Python != nil {
 		j.python = w.deps.Python.Join(j.share.Held)
+	}
+	if w.deps.Isolated != nil {
+		j.outside = w.deps.Isolated.Join(j.share.Held)
 	}
 	var err error
 	j.runner, err = run.New(ctx, run.Config{

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/preprocess/isolate"
 )
 
 // metrics are a worker's Prometheus metrics.
@@ -45,7 +46,21 @@ func (m *metrics) failed(err error) { m.errors.WithLabelValues(errkind.Of(err).S
 // Collectors are the worker's metrics, to be registered by the process.
 func (w *Worker) Collectors() []prometheus.Collector {
 	m := w.metrics
-	return []prometheus.Collector{m.samples, m.rows, m.sessions, m.errors, m.tasks, newState(w)}
+	decoders := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "millrace_worker_decoder_processes", Help: "Isolated decoders that live.",
+	}, func() float64 { return float64(w.decoders().Processes) })
+	deaths := prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "millrace_worker_decoder_deaths_total", Help: "Isolated decoders that an image has ended.",
+	}, func() float64 { return float64(w.decoders().Died) })
+	return []prometheus.Collector{m.samples, m.rows, m.sessions, m.errors, m.tasks, decoders, deaths, newState(w)}
+}
+
+// decoders counts isolated decoders.
+func (w *Worker) decoders() isolate.Stats {
+	if w.deps.Isolated == nil {
+		return isolate.Stats{}
+	}
+	return w.deps.Isolated.Stats()
 }
 
 // state is what is only known when it is asked for.

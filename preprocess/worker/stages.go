@@ -198,6 +198,9 @@ func (w *stageTask) chunk(ctx context.Context, b *op.Batch) error {
 	if w.job.python != nil {
 		env.Python = w.job.python
 	}
+	if w.job.outside != nil {
+		env.Outside = w.job.outside
+	}
 	ops := chain{ops: w.stage.Ops, env: env}
 	return ops.apply(ctx, b, func(out *op.Batch) error { return w.out.add(out, c) })
 }

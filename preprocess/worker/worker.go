@@ -51,6 +51,13 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 		return nil, err
 	}
 	cfg = cfg.clone()
+	if deps.Isolated != nil {
+		reserve := deps.Isolated.Reserve()
+		if cfg.BudgetBytes -= reserve; cfg.BudgetBytes <= 0 {
+			return nil, errkind.Errorf(errkind.Invalid, "worker %s has a budget of %d bytes, of which its isolated decoders may take %d: give more, or fewer slots",
+				cfg.Name, cfg.BudgetBytes+reserve, reserve)
+		}
+	}
 	w := &Worker{
 		cfg: cfg, deps: deps, client: workerv1.NewWorkerServiceClient(deps.Dispatcher),
 		shares: run.NewShares(cfg.Slots, cfg.BudgetBytes), out: newOutbox(), metrics: newMetrics(),

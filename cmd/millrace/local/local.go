@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/preprocess/dispatch"
+	"github.com/millrace/millrace/preprocess/isolate"
 	"github.com/millrace/millrace/preprocess/partition"
 	"github.com/millrace/millrace/preprocess/pypool"
 	"github.com/millrace/millrace/preprocess/worker"
@@ -38,6 +39,8 @@ type Config struct {
 	// AllowPython says which functions of users run; others than none need the pool. Run closes it.
 	AllowPython string
 	Python      *pypool.Pool
+	// Isolated decodes images in other processes; nil: all are decoded in this one. Run closes it.
+	Isolated *isolate.Pool
 	// Scalar keeps image kernels from using SIMD.
 	Scalar bool
 	// Streams is how many slices are fetched at a time from workers of other processes.
@@ -103,7 +106,8 @@ func (l *Local) newWorker(name string) (*worker.Worker, error) {
 		BlockBytes: l.cfg.BlockBytes, Scalar: l.cfg.Scalar, AllowPython: l.cfg.AllowPython,
 	}, worker.Deps{
 		Dispatcher: l.control, Resolver: l.cfg.Dispatch.Resolver, Cache: l.cfg.Dispatch.Cache, Pool: pool, Python: l.cfg.Python,
-		Logger: l.cfg.Dispatch.Logger,
+		Isolated: l.cfg.Isolated,
+		Logger:   l.cfg.Dispatch.Logger,
 	})
 	if err != nil {
 		return nil, err

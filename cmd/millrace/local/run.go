@@ -28,6 +28,9 @@ func (l *Local) Run(ctx context.Context) error {
 	if l.cfg.Python != nil {
 		l.cfg.Python.Close()
 	}
+	if l.cfg.Isolated != nil {
+		l.cfg.Isolated.Close()
+	}
 	core.Stop()
 	_ = l.control.Close()
 	if coreErr := core.Wait(stopGrace); err == nil {

@@ -27,6 +27,8 @@ type Options struct {
 	Scalar bool
 	// Python runs functions of users; nil: the plan has none.
 	Python op.Python
+	// Outside decodes files in other processes; nil: all are decoded in this one.
+	Outside op.Outside
 }
 
 // Result is what was measured, of all samples together.
@@ -61,7 +63,7 @@ func Plan(ctx context.Context, o Options) (*Result, error) {
 	var out *Result
 	for n := 1; len(all) > 0 && (out == nil || time.Since(begin) < o.Limit); n = min(2*n, chunkRows) {
 		chunk := all[:min(n, len(all))]
-		m := &measurer{plan: o.Plan, env: op.Env{Scalar: o.Scalar, Python: o.Python}, result: &Result{Stages: make([]Stage, len(o.Plan.Stages))}}
+		m := &measurer{plan: o.Plan, env: op.Env{Scalar: o.Scalar, Python: o.Python, Outside: o.Outside}, result: &Result{Stages: make([]Stage, len(o.Plan.Stages))}}
 		if err := m.chunk(ctx, set, chunk); err != nil {
 			return nil, err
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/loader/dataset"
 	"github.com/millrace/millrace/loader/store"
+	"github.com/millrace/millrace/preprocess/isolate"
 	"github.com/millrace/millrace/preprocess/lineage"
 	"github.com/millrace/millrace/preprocess/partition"
 	"github.com/millrace/millrace/preprocess/pypool"
@@ -43,7 +44,9 @@ type Config struct {
 	// AllowPython says which functions of users run; others than none need the pool.
 	AllowPython string
 	Python      *pypool.Pool
-	Logger      *slog.Logger
+	// Isolated decodes images in other processes; nil: all are decoded in this one.
+	Isolated *isolate.Pool
+	Logger   *slog.Logger
 }
 
 // Output is one output partition.
@@ -79,7 +82,7 @@ func Source(ctx context.Context, cfg Config, id lineage.ID) ([]Output, error) {
 	w, err := worker.New(worker.Config{
 		Name: "rederive", DataAddress: "local:rederive", Slots: cfg.Slots, BudgetBytes: cfg.BudgetBytes, Version: "rederive", Scalar: cfg.Scalar,
 		AllowPython: cfg.AllowPython,
-	}, worker.Deps{Dispatcher: conn, Resolver: cfg.Resolver, Cache: cfg.Cache, Pool: pool, Python: cfg.Python, Logger: cfg.Logger})
+	}, worker.Deps{Dispatcher: conn, Resolver: cfg.Resolver, Cache: cfg.Cache, Pool: pool, Python: cfg.Python, Isolated: cfg.Isolated, Logger: cfg.Logger})
 	if err != nil {
 		return nil, err
 	}

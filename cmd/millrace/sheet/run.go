@@ -18,7 +18,7 @@ func partition(ctx context.Context, set *dataset.Dataset, p *plan.Plan, ordinals
 	if err != nil {
 		return nil, err
 	}
-	r := newRunner(p, op.Env{Seed: o.Seed, Epoch: o.Epoch, Scalar: o.Scalar, Python: o.Python})
+	r := newRunner(p, op.Env{Seed: o.Seed, Epoch: o.Epoch, Scalar: o.Scalar, Python: o.Python, Outside: o.Outside})
 	var good []dataset.Sample
 	out := make([]*Sample, len(read))
 	for i := range read {

@@ -57,6 +57,8 @@ type Options struct {
 	Scalar bool
 	// Python runs functions of users; nil: the plan has none.
 	Python op.Python
+	// Outside decodes files in other processes; nil: all are decoded in this one.
+	Outside op.Outside
 }
 
 // Take runs the operators on the first samples of an epoch. Samples that can't be processed say so themselves.
