@@ -208,7 +208,7 @@ func (s *Session) call(ctx context.Context, h imagekernel.Header, r request, dat
 	if err := fits(len(data), n); err != nil {
 		return err
 	}
-	if extra := scratchBytes(h) + int64(len(data)+n) - ReserveBytes; extra > 0 {
+	if extra := h.Scratch() + int64(len(data)+n) - ReserveBytes; extra > 0 {
 		s.charge(extra)
 		defer s.charge(-extra)
 	}
@@ -224,9 +224,6 @@ func (s *Session) call(ctx context.Context, h imagekernel.Header, r request, dat
 		}
 	}
 }
-
-// scratchBytes is what a decoder takes for itself, roughly: an image of eight bytes a pixel.
-func scratchBytes(h imagekernel.Header) int64 { return 8 * int64(h.W) * int64(h.H) }
 
 // once makes one try.
 func (p *Pool) once(ctx context.Context, r *request, data []byte, n int, take func(out []byte)) error {

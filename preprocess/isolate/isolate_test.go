@@ -345,7 +345,7 @@ func TestLargeImagesAreCharged(t *testing.T) {
 	if _, err := s.Decode(t.Context(), imagekernel.FormColor, bmp, h, nil); err != nil {
 		t.Fatal(err)
 	}
-	if want := int64(12*3000*2000+len(bmp)) - isolate.ReserveBytes; most != want || now != 0 {
+	if want := int64(16*3000*2000+len(bmp)) - isolate.ReserveBytes; most != want || now != 0 {
 		t.Errorf("it was charged %d and still is %d, want %d", most, now, want)
 	}
 	for _, pid := range children(t) {

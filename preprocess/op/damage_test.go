@@ -3,6 +3,9 @@ package op
 import (
 	"bytes"
 	"errors"
+	"image"
+	"image/color"
+	"image/gif"
 	"maps"
 	"slices"
 	"strings"
@@ -65,6 +68,48 @@ func TestTruncatedOtherFormats(t *testing.T) {
 				t.Fatalf("%s, %d of %d bytes: %v", name, n, len(file), err)
 			}
 		}
+	}
+}
+
+// wideGIF is a GIF with pixels of one colour.
+func wideGIF(t *testing.T, w, h int) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	if err := gif.Encode(&buf, image.NewPaletted(image.Rect(0, 0, w, h), color.Palette{color.Black, color.White}), nil); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+// An image may be a thousand times as long as wide, no more.
+func TestThinImagesAreRefused(t *testing.T) {
+	ops := chain(t, decode)
+	for _, c := range []struct {
+		w, h int
+		kind errkind.Kind
+	}{{1000, 1, errkind.Unknown}, {2, 2000, errkind.Unknown}, {1001, 1, errkind.Exhausted}, {1, 1001, errkind.Exhausted}} {
+		_, err := runAll(t, &Env{}, ops, encoded(wideGIF(t, c.w, c.h)))
+		if errkind.Of(err) != c.kind || err != nil && !strings.Contains(err.Error(), "the limit is a longer side of 1000 times the shorter one") {
+			t.Errorf("%dx%d: %v", c.w, c.h, err)
+		}
+	}
+}
+
+// What decoding a large image takes is charged before the image is decoded, and given back, damaged or not.
+func TestDecodingLargeImagesIsCharged(t *testing.T) {
+	ops := chain(t, decode)
+	whole := wideGIF(t, 1000, 900)
+	for _, data := range [][]byte{whole, whole[:len(whole)/2]} {
+		var most, now int64
+		env := &Env{Charge: func(delta int64) { now += delta; most = max(most, now) }}
+		_, err := runAll(t, env, ops, encoded(data, data))
+		if (err != nil) != (len(data) < len(whole)) || most != 12*1000*900 || now != 0 {
+			t.Errorf("it was charged %d and still is %d (%v)", most, now, err)
+		}
+	}
+	env := &Env{Charge: func(delta int64) { t.Errorf("a small image is charged %d", delta) }}
+	if _, err := runAll(t, env, ops, encoded(wideGIF(t, 300, 300))); err != nil {
+		t.Error(err)
 	}
 }
 

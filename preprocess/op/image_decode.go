@@ -80,6 +80,7 @@ func (p *decodeImage) apply(r *imageRun) error {
 	if err != nil {
 		return err
 	}
+	r.charge(header)
 	if p.mode == modeRGBA || p.mode == modeI16 {
 		return r.decodeDeep(data, header, p)
 	}

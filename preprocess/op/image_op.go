@@ -168,6 +168,7 @@ func (r *imageRun) begin(p part, sample uint64) {
 // row does one row. On an error it names the part that failed.
 func (o *imageOp) row(r *imageRun, in *Batch, at int, out *Column, row int) (string, error) {
 	r.reset(&in.Columns[at], row)
+	defer r.discharge()
 	for _, p := range o.parts {
 		r.begin(p, in.Samples[row])
 		if err := p.apply(r); err != nil {

@@ -61,6 +61,8 @@ type imageRun struct {
 	counts  [256]uint32
 	kernels [2][]float32
 	warped  imagekernel.Warp
+	// charged is what the present image takes of the budget.
+	charged int64
 	// row and part say what is being done, for Env.Drawn.
 	row  int
 	part part
@@ -84,6 +86,28 @@ func (r *imageRun) reset(c *Column, i int) {
 	case KindTensor:
 		r.source(c.TensorRow(i), int(c.Shape[1]), int(c.Shape[0]), int(c.Shape[2]))
 	case KindInvalid, KindInt64, KindFloat64:
+	}
+}
+
+// smallScratch is what an image may take without being charged: it fits beside the budget.
+const smallScratch = 4 << 20
+
+// charge charges what decoding takes, until the row is done. Who decodes elsewhere charges it there.
+func (r *imageRun) charge(h imagekernel.Header) {
+	if r.env.Charge == nil || r.outside != nil && r.outside.takes(h.Format) {
+		return
+	}
+	if n := h.Scratch(); n > smallScratch {
+		r.charged = n
+		r.env.Charge(n)
+	}
+}
+
+// discharge gives back what charge took.
+func (r *imageRun) discharge() {
+	if r.charged != 0 {
+		r.env.Charge(-r.charged)
+		r.charged = 0
 	}
 }
 

@@ -16,6 +16,9 @@ type Env struct {
 	// Alloc returns n zeroed or dirty bytes aligned to 64. The bytes belong to the batch that the operator emits.
 	// Nil means the Go heap.
 	Alloc func(n int) []byte
+	// Charge, if set, is told of memory beside that of Alloc before it is taken, in bytes, and when it is given back: what decoding a
+	// large image takes.
+	Charge func(delta int64)
 	// Drawn, if set, is told what a random operator drew for a row, as a JSON object in torchvision's terms.
 	Drawn func(row int, operator, values string)
 	// Python calls functions of operators in Python. Nil where they are not allowed.

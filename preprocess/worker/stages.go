@@ -194,7 +194,7 @@ func (w *stageTask) passSkipped(skip []bool) {
 func (w *stageTask) chunk(ctx context.Context, b *op.Batch) error {
 	c := &chunk{mem: &arena{pool: w.job.pool}, refs: 1}
 	defer c.release()
-	env := &op.Env{Seed: w.job.seed, Epoch: w.task.Input.Epoch, Scalar: w.job.scalar, Alloc: w.alloc(ctx, c.mem)}
+	env := &op.Env{Seed: w.job.seed, Epoch: w.task.Input.Epoch, Scalar: w.job.scalar, Alloc: w.alloc(ctx, c.mem), Charge: w.job.share.Held}
 	if w.job.python != nil {
 		env.Python = w.job.python
 	}

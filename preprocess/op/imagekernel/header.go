@@ -52,6 +52,19 @@ func (h Header) Size(orient bool) (width, height int) {
 	return h.W, h.H
 }
 
+// Scratch is the bytes that decoding takes, roughly, beside what it makes: the whole image, but of a JPEG whose rows come one
+// after the other.
+func (h Header) Scratch() int64 {
+	pixels := int64(h.W) * int64(h.H)
+	switch {
+	case h.Format != FormatJPEG:
+		return 12 * pixels // what its decoder makes of it, and four bytes a pixel
+	case h.Progressive:
+		return 2 * int64(h.Components) * pixels
+	}
+	return 0
+}
+
 // xmpNamespace begins the segment of a JPEG that holds XMP.
 const xmpNamespace = "http://ns.adobe.com/xap/1.0/\x00"
 
@@ -76,6 +89,9 @@ func (h Header) check(limits Limits) error {
 	}
 	if h.W > limits.Dimension || h.H > limits.Dimension {
 		return errkind.Errorf(errkind.Exhausted, "image of %dx%d pixels, the limit on each side is %d", h.W, h.H, limits.Dimension)
+	}
+	if long := max(h.W, h.H); long > limits.Aspect*min(h.W, h.H) {
+		return errkind.Errorf(errkind.Exhausted, "image of %dx%d pixels, the limit is a longer side of %d times the shorter one", h.W, h.H, limits.Aspect)
 	}
 	pixels := int64(h.W) * int64(h.H)
 	if pixels > limits.Pixels {

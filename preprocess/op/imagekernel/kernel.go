@@ -130,13 +130,15 @@ type Limits struct {
 	Pixels, ProgressivePixels int64
 	// Dimension is the greatest width or height.
 	Dimension int
+	// Aspect is how many times as long as the shorter side the longer one may be.
+	Aspect int
 	// Scans is the greatest number of scans of one image.
 	Scans int
 }
 
 // DefaultLimits are the limits of decode_image.
 func DefaultLimits() Limits {
-	return Limits{EncodedBytes: 64 << 20, Pixels: 50_000_000, ProgressivePixels: 25_000_000, Dimension: 65_500, Scans: 100}
+	return Limits{EncodedBytes: 64 << 20, Pixels: 50_000_000, ProgressivePixels: 25_000_000, Dimension: 65_500, Aspect: 1000, Scans: 100}
 }
 
 // Kernel runs jobs one at a time and keeps its scratch memory between them. It is not safe for concurrent use.
