@@ -35,9 +35,9 @@ type Config struct {
 	Streams int
 	// Local has the fetchers of workers in the same process by their address, such as "local:w0".
 	Local map[string]partition.Fetcher
-	// Dial connects to workers; nil: over the network. WorkerTLS encrypts that; nil: plain text.
+	// Dial connects to workers; nil: over the network. WorkerTLS says how to encrypt that; nil: plain text.
 	Dial      func(ctx context.Context, address string) (net.Conn, error)
-	WorkerTLS *tls.Config
+	WorkerTLS func() *tls.Config
 	// ServerOptions are added to those of the server for trainers.
 	ServerOptions []grpc.ServerOption
 	// Services, if set, adds more services to the server for trainers, such as those of a dispatcher in the same process.

@@ -7,10 +7,10 @@ import (
 	"github.com/millrace/millrace/internal/service"
 )
 
-// Open makes a Sidecar that speaks to the dispatcher at an address and listens at others: it fills in cfg.Dispatcher and
-// cfg.Listeners. done closes what it opened, after Run has ended. Addresses are those it listens at in the end.
-func Open(ctx context.Context, dispatcher string, listen []string, cfg Config) (s *Sidecar, addresses []string, done func(), err error) {
-	control, err := service.Dial(dispatcher)
+// Open makes a Sidecar that speaks to the dispatcher at an address and listens at others, encrypted by t unless that is nil:
+// it fills in cfg.Dispatcher, cfg.Listeners and what they need. done closes what it opened, after Run has ended. Addresses are those it listens at in the end.
+func Open(ctx context.Context, dispatcher string, listen []string, t *service.TLS, cfg Config) (s *Sidecar, addresses []string, done func(), err error) {
+	control, err := service.Dial(dispatcher, t)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -32,7 +32,14 @@ func Open(ctx context.Context, dispatcher string, listen []string, cfg Config) (
 		}
 		listeners, addresses = append(listeners, l), append(addresses, address)
 	}
-	cfg.Dispatcher, cfg.Listeners = control, listeners
+	if err := t.Serves(listeners...); err != nil {
+		done()
+		return nil, nil, nil, err
+	}
+	cfg.Dispatcher, cfg.Listeners, cfg.ServerOptions = control, listeners, append(cfg.ServerOptions, t.ServerOptions()...)
+	if t != nil {
+		cfg.WorkerTLS = t.Client
+	}
 	if s, err = New(cfg); err != nil {
 		done()
 		return nil, nil, nil, err

@@ -185,7 +185,7 @@ func (c *cluster) cpu() float64 {
 
 // drain reads one epoch, and is how long that took and how many rows there were. Sources are indexed before.
 func drain(ctx context.Context, address, recipe string, batch int64) (seconds float64, rows int64, err error) {
-	conn, err := service.Dial(address, client.DialOptions()...)
+	conn, err := service.Dial(address, nil, client.DialOptions()...)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -79,7 +80,7 @@ func (s Side) readOurs(ctx context.Context, c *counters) (string, func() error, 
 		return "", nil, err
 	}
 	pool := partition.NewPool(max(idleBytes, 9*int64(s.Rows)*imageBytes/4))
-	queue, err := fetch.NewQueue(fetch.Config{Streams: 1, BudgetBytes: 1 << 40, Pool: pool, TLS: config})
+	queue, err := fetch.NewQueue(fetch.Config{Streams: 1, BudgetBytes: 1 << 40, Pool: pool, TLS: func() *tls.Config { return config }})
 	if err != nil {
 		return "", nil, err
 	}

@@ -38,6 +38,7 @@ type options struct {
 	listen                                      []string
 	json, version                               bool
 	budget                                      service.Bytes
+	tls                                         service.TLSFiles
 }
 
 // run says with which code to exit: 0 done, 1 failed, 2 used wrongly.
@@ -75,6 +76,7 @@ func parse(args []string, errOut io.Writer, lookup func(string) (string, bool)) 
 	f.StringSliceVar(&o.listen, "listen", nil, "addresses for trainers: unix:///path or host:port")
 	f.StringVar(&o.metrics, "metrics", "", "address that serves Prometheus metrics at /metrics; empty: none")
 	f.Var(&o.budget, "budget", "bytes that the sidecar may hold: slices, batches, windows of data streams")
+	o.tls.Register(f)
 	f.StringVar(&o.logLevel, "log-level", "warn", "debug, info, warn or error")
 	f.BoolVar(&o.json, "json", false, "log in JSON")
 	f.BoolVar(&o.version, "version", false, "say the version and exit")
@@ -102,8 +104,12 @@ func serve(ctx context.Context, o *options, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
+	t, err := o.tls.Open(logger)
+	if err != nil {
+		return err
+	}
 	g := service.NewGroup(ctx)
-	s, addresses, done, err := feed.Open(ctx, o.dispatcher, o.listen, feed.Config{Name: o.name, BudgetBytes: int64(o.budget), Logger: logger})
+	s, addresses, done, err := feed.Open(ctx, o.dispatcher, o.listen, t, feed.Config{Name: o.name, BudgetBytes: int64(o.budget), Logger: logger})
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,11 @@ func (a *app) control(ctx context.Context, endpoint string, ask func(context.Con
 	if endpoint == "" {
 		return usageError{errkind.Errorf(errkind.Invalid, "give an address with --endpoint or MILLRACE_ENDPOINT")}
 	}
-	conn, err := service.Dial(endpoint)
+	t, err := a.encryption()
+	if err != nil {
+		return err
+	}
+	conn, err := service.Dial(endpoint, t)
 	if err != nil {
 		return usageError{err}
 	}
@@ -39,7 +43,7 @@ func (a *app) control(ctx context.Context, endpoint string, ask func(context.Con
 	defer cancel()
 	err = ask(ctx, asker{conn})
 	if dead(conn) {
-		return errkind.Errorf(errkind.Unavailable, "nothing answers at %s; is it running?", endpoint)
+		return noAnswer(endpoint, err)
 	}
 	return grpcerr.FromStatus(err)
 }

@@ -24,12 +24,17 @@ func (a *app) dispatcherCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				l, err := service.Listen(ctx, listen)
+				t, err := a.encryption()
 				if err != nil {
 					done()
 					return err
 				}
-				server := grpc.NewServer(service.ServerOptions()...)
+				l, err := listenEncrypted(ctx, t, listen)
+				if err != nil {
+					done()
+					return err
+				}
+				server := grpc.NewServer(append(service.ServerOptions(), t.ServerOptions()...)...)
 				d.Register(server)
 				service.RegisterHealth(server)
 				m.add(d.Collectors()...)

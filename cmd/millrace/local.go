@@ -58,7 +58,7 @@ func (a *app) localCmd() *cobra.Command {
 }
 
 // newLocal makes all roles with listeners; done closes what they stand on.
-func (a *app) newLocal(o localOptions, workers int, listeners []net.Listener, onIdle func()) (*local.Local, func(), error) {
+func (a *app) newLocal(o localOptions, workers int, listeners []net.Listener, t *service.TLS, onIdle func()) (*local.Local, func(), error) {
 	config, done, err := a.dispatchConfig()
 	if err != nil {
 		return nil, nil, err
@@ -71,7 +71,7 @@ func (a *app) newLocal(o localOptions, workers int, listeners []net.Listener, on
 	}
 	l, err := local.New(local.Config{
 		Name: processName(), Dispatch: config, Workers: workers, Slots: slots, AllowPython: o.processes.python.allow, Python: beside.python, Isolated: beside.isolated,
-		BlockBytes: int64(a.stores.blocks), WorkerBytes: int64(o.budget), FeedBytes: int64(o.feedSize), Scalar: a.scalar(), Streams: 8, Listeners: listeners, OnIdle: onIdle,
+		BlockBytes: int64(a.stores.blocks), WorkerBytes: int64(o.budget), FeedBytes: int64(o.feedSize), Scalar: a.scalar(), Streams: 8, Listeners: listeners, TLS: t, OnIdle: onIdle,
 	})
 	if err != nil {
 		beside.close()
@@ -98,7 +98,7 @@ func (a *app) scalar() bool {
 
 // startInProcess runs all roles for a command and connects to them.
 func (a *app) startInProcess(ctx context.Context, o localOptions) (grpc.ClientConnInterface, func(), error) {
-	l, done, err := a.newLocal(o, 1, nil, nil)
+	l, done, err := a.newLocal(o, 1, nil, nil, nil)
 	if err != nil {
 		return nil, nil, err
 	}

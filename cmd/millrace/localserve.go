@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/millrace/millrace/cmd/millrace/local"
 	"github.com/millrace/millrace/internal/service"
 )
 
@@ -31,7 +32,15 @@ func (a *app) startLocal(ctx context.Context, g *service.Group, m *monitor, o *l
 	if o.workers > 0 {
 		inner = 0
 	}
-	l, done, err := a.newLocal(o.localOptions, inner, listeners, idle.start)
+	var l *local.Local
+	var done func()
+	t, err := a.encryption()
+	if err == nil {
+		err = t.Serves(listeners...)
+	}
+	if err == nil {
+		l, done, err = a.newLocal(o.localOptions, inner, listeners, t, idle.start)
+	}
 	if err != nil {
 		for _, l := range listeners {
 			_ = l.Close()

@@ -46,7 +46,7 @@ func (a *app) startWorkers(g *service.Group, m *monitor, o *localServe, address 
 				"--budget", o.budget.String(), "--watch-stdin", "--log-level", a.logLevel, "--cache-dir", a.cacheDir,
 			}
 			args = append(args, o.processes.args(processes)...)
-			return a.runWorkerProcess(ctx, self, append(args, a.stores.args()...)...)
+			return a.runWorkerProcess(ctx, self, append(append(args, a.stores.args()...), a.tls.Args()...)...)
 		})
 	}
 	g.Go(func(context.Context) error { running.Wait(); return os.RemoveAll(dir) })

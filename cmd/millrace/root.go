@@ -37,6 +37,7 @@ type app struct {
 	json     bool
 	cacheDir string
 	stores   storeFlags
+	tls      service.TLSFiles
 	quiet    bool // logs of parts would only repeat the command's own error
 	// leave is what the first request to end does instead of ending at once.
 	leave atomic.Pointer[func()]
@@ -100,6 +101,7 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVar(&a.json, "json", false, "answer in JSON, log in JSON")
 	flags.StringVar(&a.cacheDir, "cache-dir", "", "where manifests and indices are kept (default: the user's cache directory)")
 	a.stores.register(flags)
+	a.tls.Register(flags)
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
 		if err := service.Configure(c.Flags(), a.lookup); err != nil {
 			return usageError{err}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/connectivity"
 
 	"github.com/millrace/millrace/feed/client"
 	"github.com/millrace/millrace/internal/errkind"
@@ -85,7 +84,7 @@ func (a *app) drain(ctx context.Context, path string, o runOptions) error {
 		},
 	})
 	if dead(conn) {
-		return errkind.Errorf(errkind.Unavailable, "nothing answers at %s; is it running?", o.endpoint)
+		return noAnswer(o.endpoint, err)
 	}
 	if err != nil {
 		return fmt.Errorf("recipe %s: %w", path, err)
@@ -105,7 +104,11 @@ func (a *app) drain(ctx context.Context, path string, o runOptions) error {
 // connect reaches the sidecar at the endpoint, or one that runs in this process.
 func (a *app) connect(ctx context.Context, o runOptions) (grpc.ClientConnInterface, func(), error) {
 	if o.endpoint != "" {
-		conn, err := service.Dial(o.endpoint, client.DialOptions()...)
+		t, err := a.encryption()
+		if err != nil {
+			return nil, nil, err
+		}
+		conn, err := service.Dial(o.endpoint, t, client.DialOptions()...)
 		if err != nil {
 			return nil, nil, usageError{err}
 		}
@@ -113,10 +116,4 @@ func (a *app) connect(ctx context.Context, o runOptions) (grpc.ClientConnInterfa
 	}
 	conn, stop, err := a.startInProcess(ctx, o.local)
 	return conn, stop, wrongSettings(err)
-}
-
-// dead says whether a connection over the network could not be made.
-func dead(conn grpc.ClientConnInterface) bool {
-	c, ok := conn.(*grpc.ClientConn)
-	return ok && c.GetState() == connectivity.TransientFailure
 }

@@ -30,8 +30,12 @@ func (a *app) sidecarCmd() *cobra.Command {
 			if name == "" {
 				name = processName()
 			}
+			t, err := a.encryption()
+			if err != nil {
+				return err
+			}
 			return a.serve(c.Context(), r, func(ctx context.Context, g *service.Group, m *monitor) error {
-				s, addresses, done, err := feed.Open(ctx, dispatcher, listen, feed.Config{Name: name, BudgetBytes: int64(budget), Logger: logger})
+				s, addresses, done, err := feed.Open(ctx, dispatcher, listen, t, feed.Config{Name: name, BudgetBytes: int64(budget), Logger: logger})
 				if err != nil {
 					return err
 				}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,11 +77,15 @@ func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *
 	if err != nil {
 		return err
 	}
-	control, err := service.Dial(o.dispatcher)
+	t, err := a.encryption()
+	if err != nil {
+		return err
+	}
+	control, err := service.Dial(o.dispatcher, t)
 	if err != nil {
 		return usageError{err}
 	}
-	l, err := service.Listen(ctx, o.listen)
+	l, err := listenEncrypted(ctx, t, o.listen)
 	if err != nil {
 		return err
 	}
@@ -111,12 +116,12 @@ func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *
 		beside.close()
 		return err
 	}
-	server := grpc.NewServer(append(service.ServerOptions(), flightdata.ServerOptions()...)...)
+	server := grpc.NewServer(slices.Concat(service.ServerOptions(), flightdata.ServerOptions(), t.ServerOptions())...)
 	data := partition.NewServer(w.Store())
 	data.Register(server)
 	service.RegisterHealth(server)
 	m.add(w.Collectors()...)
-	l = service.Divert(l, partition.ChannelByte, func(c net.Conn) { data.HandleChannel(ctx, c, nil) })
+	l = service.Divert(l, partition.ChannelByte, func(c net.Conn) { data.HandleChannel(ctx, c, t.ServerFor(c)) })
 	served := make(chan struct{})
 	g.Go(func(ctx context.Context) error { defer close(served); return service.ServeGRPC(ctx, server, l) })
 	g.Go(func(ctx context.Context) error {

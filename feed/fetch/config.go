@@ -29,8 +29,8 @@ type Config struct {
 	Local map[string]partition.Fetcher
 	// Dial connects to workers; nil: over the network.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// TLS encrypts connections to workers, but for Unix sockets; nil: plain text.
-	TLS *tls.Config
+	// TLS says how to encrypt a connection to a worker, but for Unix sockets; nil, as what it returns: plain text.
+	TLS func() *tls.Config
 	// IdleTimeout closes connections that were not used for that long; 0: one minute.
 	IdleTimeout time.Duration
 	// SilenceTimeout gives an attempt up in which nothing comes for that long; 0: 30 seconds.

@@ -179,8 +179,8 @@ func (c *conns) len() int {
 
 // tlsFor is how to encrypt a connection to an address; nil: not at all. Unix sockets are not: nobody else can listen.
 func (c *Config) tlsFor(address string) *tls.Config {
-	if strings.HasPrefix(address, "unix:") {
+	if c.TLS == nil || strings.HasPrefix(address, "unix:") {
 		return nil
 	}
-	return c.TLS
+	return c.TLS()
 }

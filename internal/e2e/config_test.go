@@ -5,13 +5,14 @@ import (
 	"testing"
 )
 
-// slotsOf is what a role says of its workers' slots.
+// slotsOf is what a role says of its workers' slots, once they have joined.
 func slotsOf(p *place, endpoint string) string {
 	p.t.Helper()
-	found := regexp.MustCompile(`(\d+) cpu`).FindStringSubmatch(p.must("status", "--endpoint", endpoint))
-	if found == nil {
-		p.t.Fatal("no worker")
-	}
+	var found []string
+	eventually(p.t, patience, "a worker", func() bool {
+		found = regexp.MustCompile(`(\d+) cpu`).FindStringSubmatch(p.must("status", "--endpoint", endpoint))
+		return found != nil
+	})
 	return found[1]
 }
 

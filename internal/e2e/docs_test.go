@@ -182,7 +182,7 @@ func TestOperationsListsEveryFlag(t *testing.T) {
 	}
 	small := p.run(nil, sidecar(), "--help")
 	want := listed("millrace sidecar")
-	maps.Copy(want, map[string]string{"log-level": "warn", "json": ""})
+	maps.Copy(want, map[string]string{"log-level": "warn", "json": "", "tls-cert": "", "tls-key": "", "tls-ca": "", "tls-name": ""})
 	for name, value := range flagsOf(small.out + small.errors) {
 		if have, ok := want[name]; !ok || have != value {
 			t.Errorf("millrace-sidecar: docs/operations.md says that --%s is %q by default, the program %q", name, have, value)

@@ -18,7 +18,7 @@ import (
 // dial connects to a role.
 func dial(t *testing.T, address string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := service.Dial(address, client.DialOptions()...)
+	conn, err := service.Dial(address, nil, client.DialOptions()...)
 	if err != nil {
 		t.Fatal(err)
 	}

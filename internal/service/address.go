@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,16 +13,19 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/millrace/millrace/internal/errkind"
 )
 
+// tlsScheme begins addresses that are encrypted, by the authorities of the system where no others are given.
+const tlsScheme = "grpc+tls://"
+
 // maxSocketPath is the longest path of a Unix socket on Linux.
 const maxSocketPath = 107
 
-// SplitAddress reads "unix:/path", "unix:///path", "grpc://host:port", "tcp://host:port" or "host:port".
+// SplitAddress reads "unix:/path", "unix:///path", "grpc://host:port", "grpc+tls://host:port", "tcp://host:port" or
+// "host:port".
 func SplitAddress(address string) (network, target string, err error) {
 	for _, scheme := range []string{"grpc+unix:", "unix:"} {
 		if rest, ok := strings.CutPrefix(address, scheme); ok {
@@ -32,7 +36,7 @@ func SplitAddress(address string) (network, target string, err error) {
 			return "unix", target, nil
 		}
 	}
-	for _, scheme := range []string{"grpc+tcp://", "grpc://", "tcp://"} {
+	for _, scheme := range []string{tlsScheme, "grpc+tcp://", "grpc://", "tcp://"} {
 		address = strings.TrimPrefix(address, scheme)
 	}
 	if _, _, err := net.SplitHostPort(address); err != nil || strings.Contains(address, "/") {
@@ -97,18 +101,21 @@ func removeStale(ctx context.Context, path string) error {
 	return nil
 }
 
-// Dial makes a client connection to an address; it connects when it is first used. Further options come after the
-// usual ones.
-func Dial(address string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+// Dial makes a client connection to an address, encrypted by t unless that is nil or the address a Unix socket; it connects
+// when it is first used. Further options come after the usual ones.
+func Dial(address string, t *TLS, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	network, target, err := SplitAddress(address)
 	if err != nil {
 		return nil, err
 	}
-	if network == "unix" {
-		target = "unix://" + target
+	switch {
+	case network == "unix":
+		target, t = "unix://"+target, nil
+	case t == nil && strings.HasPrefix(address, tlsScheme):
+		t = &TLS{logger: slog.Default()}
 	}
 	options := append([]grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(t.clientCredentials()),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second, PermitWithoutStream: true}),
 	}, more...)
 	return grpc.NewClient(target, options...)

@@ -3,17 +3,16 @@
 package local
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/internal/service"
 	"github.com/millrace/millrace/preprocess/dispatch"
 	"github.com/millrace/millrace/preprocess/isolate"
 	"github.com/millrace/millrace/preprocess/partition"
@@ -47,6 +46,8 @@ type Config struct {
 	Streams int
 	// Listeners are where trainers and workers of other processes connect.
 	Listeners []net.Listener
+	// TLS encrypts what comes over TCP, and connections to workers of other processes; nil: nothing.
+	TLS *service.TLS
 	// OnIdle, if set, is called each time the last session has closed.
 	OnIdle func()
 	// GoneTimeout is how long a session stays open without a connection; 0: the sidecar's default.
@@ -92,10 +93,15 @@ func New(cfg Config) (*Local, error) {
 		}
 		fetchers["local:"+name] = way
 	}
-	l.sidecar, err = feed.New(feed.Config{
+	sidecar := feed.Config{
 		Name: cfg.Name, Dispatcher: l.control, Listeners: append(cfg.Listeners, l.door), BudgetBytes: cfg.FeedBytes, Streams: cfg.Streams,
 		Local: fetchers, Services: l.dispatcher.Register, OnIdle: cfg.OnIdle, GoneTimeout: cfg.GoneTimeout, Logger: cfg.Dispatch.Logger,
-	})
+		ServerOptions: cfg.TLS.ServerOptions(),
+	}
+	if cfg.TLS != nil {
+		sidecar.WorkerTLS = cfg.TLS.Client
+	}
+	l.sidecar, err = feed.New(sidecar)
 	return l, err
 }
 
@@ -114,18 +120,6 @@ func (l *Local) newWorker(name string) (*worker.Worker, error) {
 	}
 	l.workers, l.pools = append(l.workers, w), append(l.pools, pool)
 	return w, nil
-}
-
-func dial(l *bufconn.Listener, more ...grpc.DialOption) (*grpc.ClientConn, error) {
-	options := append([]grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }),
-	}, more...)
-	conn, err := grpc.NewClient("passthrough:memory", options...)
-	if err != nil {
-		return nil, fmt.Errorf("connecting parts of this process: %w", err)
-	}
-	return conn, nil
 }
 
 // Dial is a connection to the sidecar from within this process.

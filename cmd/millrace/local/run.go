@@ -2,9 +2,13 @@ package local
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/millrace/millrace/internal/service"
 )
@@ -42,4 +46,17 @@ func (l *Local) Run(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// dial connects to a listener in memory.
+func dial(l *bufconn.Listener, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	options := append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }),
+	}, more...)
+	conn, err := grpc.NewClient("passthrough:memory", options...)
+	if err != nil {
+		return nil, fmt.Errorf("connecting parts of this process: %w", err)
+	}
+	return conn, nil
 }

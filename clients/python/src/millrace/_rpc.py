@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from millrace import _wire
+from millrace._tls import encrypted
 from millrace.errors import CanceledError, InternalError, InvalidError, MillraceError, StallError, UnavailableError
 
 T = TypeVar("T")
@@ -32,7 +34,7 @@ class Connection:
     Parameters
     ----------
     endpoint : str
-        ``unix:///path`` or ``grpc://host:port``.
+        ``unix:///path``, ``grpc://host:port`` or ``grpc+tls://host:port``.
     fate : callable
         Says how a sidecar of our own ended; empty when it runs or is not ours.
     """
@@ -40,7 +42,8 @@ class Connection:
     def __init__(self, endpoint: str, fate: Callable[[], str]) -> None:
         self.endpoint = endpoint
         self._fate = fate
-        self._client = flight.FlightClient(location(endpoint))
+        address, options = encrypted(location(endpoint), os.environ)
+        self._client = flight.FlightClient(address, **options)
         self._calls: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
     def call(self, action: str, body: bytes, timeout: float) -> bytes:

@@ -92,8 +92,9 @@ class DataLoader:
         Name of the run; the same on all ranks. The launcher's run id by default. Further loaders of the same name in
         one process are called ``name/1``, ``name/2``, ….
     endpoint : str, optional
-        ``unix:///path`` or ``grpc://host:port`` of a sidecar. By default MILLRACE_ENDPOINT, else one is started here
-        and stopped at exit.
+        ``unix:///path``, ``grpc://host:port`` or ``grpc+tls://host:port`` of a sidecar. By default MILLRACE_ENDPOINT, else
+        one is started here and stopped at exit. With MILLRACE_TLS_CA, and MILLRACE_TLS_CERT and MILLRACE_TLS_KEY where the
+        sidecar asks for a certificate, connections over TCP are encrypted.
     rank, world_size : int, optional
         Data-parallel rank and world size. By default those of ``device_mesh``, torch.distributed or the environment.
     device_mesh : torch.distributed.device_mesh.DeviceMesh, optional
