@@ -7,6 +7,7 @@ MAKEFLAGS += --no-print-directory
 VENV    := .cache/venv
 TOOLS   := .cache/tools/bin
 SERVERS := .cache/servers/bin
+INTEROP := .cache/interop
 PYTHON  := $(CURDIR)/$(VENV)/bin/python
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -X main.version=$(VERSION)
@@ -37,8 +38,8 @@ help: ## Say what can be made.
 
 ## Set-up: each is quick once done.
 
-.PHONY: setup setup-system setup-tools setup-lint-tools setup-servers setup-test setup-demo
-setup: setup-test setup-tools setup-servers ## Install all that building and testing need (system packages, Go tools, Python environment).
+.PHONY: setup setup-system setup-tools setup-lint-tools setup-servers setup-interop setup-test setup-demo
+setup: setup-test setup-tools setup-servers setup-interop ## Install all that building and testing need (system packages, Go tools, Python environment).
 
 setup-system:
 	@.ci/setup-system
@@ -52,6 +53,10 @@ setup-lint-tools: setup-system
 
 setup-servers: setup-system
 	@.ci/setup-servers $(SERVERS)
+
+setup-interop: setup-system
+	@.ci/setup-system java
+	@.ci/setup-interop $(INTEROP)
 
 setup-test: setup-system
 	@.ci/setup-system python
@@ -118,7 +123,8 @@ race: setup-system ## Run the Go tests of packages that start goroutines under t
 fuzz-short: setup-system ## Run each fuzz target for FUZZTIME (5s).
 	@.ci/fuzz $(FUZZTIME)
 
-e2e: build setup-test ## Run the end-to-end tests with the real binaries.
+e2e: export MILLRACE_INTEROP := $(CURDIR)/$(INTEROP)
+e2e: build setup-test setup-interop ## Run the end-to-end tests with the real binaries.
 	@$(RUN_ENV) go test -count=1 ./internal/e2e/...
 
 python: build setup-test ## Lint, type-check and test the Python client.

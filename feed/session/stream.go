@@ -76,7 +76,13 @@ func (s *Stream) Job() *Job { return s.job }
 // Next waits for the next batch. At most credit batches are unconsumed after it. The end of the epoch is io.EOF.
 func (s *Stream) Next(ctx context.Context, credit int) (*Batch, error) {
 	var stalled time.Time
+	canceled := func() error {
+		return errkind.With(errkind.Canceled, fmt.Errorf("%w; %s", context.Cause(ctx), s.job.Waits()))
+	}
 	for {
+		if ctx.Err() != nil { // batches that are ready must not outrun whoever cancels
+			return nil, canceled()
+		}
 		b, changed, idle, err := s.try(credit)
 		if !stalled.IsZero() {
 			now := time.Now()
@@ -94,7 +100,7 @@ func (s *Stream) Next(ctx context.Context, credit int) (*Batch, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, errkind.With(errkind.Canceled, fmt.Errorf("%w; %s", context.Cause(ctx), s.job.Waits()))
+			return nil, canceled()
 		}
 	}
 }
