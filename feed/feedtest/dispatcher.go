@@ -25,6 +25,8 @@ type FakeDispatcher struct {
 	Data    Data
 	Epochs  uint64
 	Address string
+	// Place, if set, says where each source partition is, instead of Address.
+	Place func(source int64) string
 	// KnownRows says whether the rows of an epoch are told at once.
 	KnownRows bool
 
@@ -168,9 +170,13 @@ func (d *FakeDispatcher) place(at *feedv1.Position) {
 	placed := &feedv1.Placed{Generation: d.generation}
 	for source := at.GetRow() / d.Data.PartitionRows; source < d.Data.Partitions(); source++ {
 		first, n := d.Data.rowsOf(source)
+		address := d.Address
+		if d.Place != nil {
+			address = d.Place(source)
+		}
 		placed.Placements = append(placed.Placements, &feedv1.Placement{
 			Id:       &workerv1.PartitionID{Epoch: at.GetEpoch(), Source: uint64(source)}, //nolint:gosec // Never negative.
-			FirstRow: first, Rows: n, Bytes: n * int64(d.Data.TensorBytes+40), Worker: "worker", Address: d.Address,
+			FirstRow: first, Rows: n, Bytes: n * int64(d.Data.TensorBytes+40), Worker: "worker", Address: address,
 		})
 	}
 	d.tell(&feedv1.AttachResponse{Message: &feedv1.AttachResponse_Placed{Placed: placed}})

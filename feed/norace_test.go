@@ -1,0 +1,5 @@
+//go:build !race
+
+package feed_test
+
+const shadow = 1
