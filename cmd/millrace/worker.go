@@ -140,13 +140,6 @@ func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *
 	if o.watchStdin {
 		watchInput(g, a.in)
 	}
-	if o.drainTimeout > 0 {
-		leave := func() {
-			w.Stop()
-			limit := time.AfterFunc(o.drainTimeout, g.Stop)
-			g.Go(func(ctx context.Context) error { <-ctx.Done(); limit.Stop(); return nil })
-		}
-		a.leave.Store(&leave)
-	}
+	a.leaveWithin(o.drainTimeout, g, w.Stop)
 	return a.ready(m, map[string]any{"role": "worker", "name": o.name, "address": address})
 }
