@@ -80,6 +80,10 @@ func (a *app) source(ctx context.Context, j *lookback.Job) (*lookback.Source, er
 	if err != nil {
 		return nil, fmt.Errorf("recipe of job %q: %w", j.Name, err)
 	}
+	if err := j.Policy(s); err != nil {
+		s.Close()
+		return nil, err
+	}
 	id := s.Manifest.ID()
 	if err := j.CheckManifest(hex.EncodeToString(id[:])); err != nil {
 		s.Close()

@@ -32,8 +32,11 @@ type Settings struct {
 	Accumulation int64  `json:"accumulation"`
 	Tail         string `json:"tail"`
 	OnError      string `json:"on_error"`
-	Prefetch     int64  `json:"prefetch"`
-	Epochs       uint64 `json:"epochs"`
+	// MaxBad bad samples in a row and MaxBadFraction of an epoch's samples are put up with; 0: the defaults.
+	MaxBad         int64   `json:"max_bad,omitempty"`
+	MaxBadFraction float64 `json:"max_bad_fraction,omitempty"`
+	Prefetch       int64   `json:"prefetch"`
+	Epochs         uint64  `json:"epochs"`
 }
 
 // OpenRequest joins a job for one rank.

@@ -37,14 +37,16 @@ type openBody struct {
 }
 
 type settingsBody struct {
-	Seed         uint64 `json:"seed"`
-	Shuffle      string `json:"shuffle"`
-	GlobalBatch  int64  `json:"global_batch"`
-	Accumulation int    `json:"accumulation"`
-	Tail         string `json:"tail"`
-	OnError      string `json:"on_error"`
-	Prefetch     int    `json:"prefetch"`
-	Epochs       uint64 `json:"epochs"`
+	Seed           uint64  `json:"seed"`
+	Shuffle        string  `json:"shuffle"`
+	GlobalBatch    int64   `json:"global_batch"`
+	Accumulation   int     `json:"accumulation"`
+	Tail           string  `json:"tail"`
+	OnError        string  `json:"on_error"`
+	MaxBad         int64   `json:"max_bad"`
+	MaxBadFraction float64 `json:"max_bad_fraction"`
+	Prefetch       int     `json:"prefetch"`
+	Epochs         uint64  `json:"epochs"`
 }
 
 type openedBody struct {
@@ -137,6 +139,7 @@ func (b *openBody) request() (session.OpenRequest, error) {
 		Settings: session.Settings{
 			Seed: s.Seed, Shuffle: s.Shuffle, GlobalBatch: s.GlobalBatch, Accumulation: s.Accumulation, Tail: s.Tail,
 			OnError: s.OnError, Prefetch: s.Prefetch, Epochs: s.Epochs,
+			MaxBad: s.MaxBad, MaxBadFraction: s.MaxBadFraction,
 		},
 	}, nil
 }

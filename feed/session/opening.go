@@ -35,8 +35,11 @@ type Settings struct {
 	Accumulation int
 	Tail         string
 	OnError      string
-	Prefetch     int
-	Epochs       uint64
+	// MaxBad and MaxBadFraction limit what OnError puts up with; 0: the dispatcher's defaults.
+	MaxBad         int64
+	MaxBadFraction float64
+	Prefetch       int
+	Epochs         uint64
 }
 
 // maxJobName, maxRecipe and maxCursor bound what is passed on to the dispatcher.

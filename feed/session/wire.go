@@ -21,6 +21,7 @@ func (r *OpenRequest) toWire() *feedv1.OpenJobRequest {
 		Settings: &feedv1.Settings{
 			Seed: s.Seed, Shuffle: s.Shuffle, GlobalBatch: s.GlobalBatch, Tail: s.Tail, Accumulation: int64(s.Accumulation),
 			OnError: s.OnError, Prefetch: int64(s.Prefetch), Epochs: s.Epochs,
+			MaxBad: s.MaxBad, MaxBadFraction: s.MaxBadFraction,
 		},
 		Rank: uint32(r.Rank), WorldSize: uint32(r.WorldSize), Peer: uint32(r.Peer), Peers: uint32(r.Peers), //nolint:gosec // All were validated.
 		Cursor: r.Cursor, ContinueOnMismatch: r.ContinueOnMismatch, Attempt: r.Attempt,

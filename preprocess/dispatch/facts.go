@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/loader/order"
+	"github.com/millrace/millrace/preprocess/plan"
 )
 
 // facts are what decides a job's stream, flattened to one text a setting, so that two jobs can be told apart by name:
@@ -21,6 +22,9 @@ func factsOf(s *spec) facts {
 		"shuffle": s.layout.Shuffle.String(), "partition.samples": fmt.Sprint(s.layout.PartitionSamples),
 		"block_samples": fmt.Sprint(s.layout.BlockSamples), "window_blocks": fmt.Sprint(s.layout.WindowBlocks),
 		"lanes": fmt.Sprint(s.layout.Lanes), "target_bytes": fmt.Sprint(s.plan.TargetBytes),
+	}
+	if s.onError != plan.Raise {
+		f["on_error"] = s.onError.String()
 	}
 	for _, field := range s.recipe.Fields {
 		f["fields."+field.Name] = strings.Join(field.From, ", ")

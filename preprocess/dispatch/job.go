@@ -38,6 +38,7 @@ type job struct {
 
 	idleSince time.Duration
 	waiting   waiting
+	bad       badSamples
 }
 
 // rank is one seat of a job: a data-parallel rank, or one of the peers that share its batches.
@@ -80,6 +81,7 @@ func (j *job) begin(p ledger.Position) error {
 	book, err := ledger.New(ledger.Config{
 		KeepsRows: s.plan.KeepsRows, Stages: len(s.plan.Stages), GlobalBatch: s.globalBatch, Tail: s.tail,
 		NumPartitions: s.numPartitions(), Samples: s.samples, Start: p,
+		MaxBad: s.maxBad, MaxBadPerEpoch: int64(s.maxBadFraction * float64(s.layout.NumSamples)),
 	})
 	if err != nil {
 		return fmt.Errorf("job %s: %w", j.name, err)
@@ -328,6 +330,7 @@ func (j *job) workerEvent(w *worker, e *workerv1.Event) {
 	case e.GetOutput() != nil:
 		j.output(w, t, id, e.GetOutput())
 	case e.GetDone() != nil:
+		j.ledger.Bad(id, j.badSamples(id, e.GetDone().GetBad()))
 		j.done(t, id, int(e.GetDone().GetOutputs()))
 	case e.GetFailed() != nil:
 		j.sourceFailed(w, t, id, e.GetFailed())
@@ -367,7 +370,7 @@ func (j *job) sourceFailed(w *worker, t task, id lineage.ID, f *workerv1.SourceF
 	}
 	delete(j.tasks, id)
 	j.apply(exec.TaskFailed{Task: t.id, Attempt: t.attempt, Fatal: true})
-	j.take(j.ledger.Fail(id, errkind.With(errkind.Parse(f.GetKind()), fmt.Errorf("%s", f.GetText()))), nil)
+	j.take(j.ledger.Fail(id, errkind.With(errkind.Parse(f.GetKind()), fmt.Errorf("%s", j.hinted(f)))), nil)
 }
 
 // take passes on what a report changed.
@@ -382,6 +385,7 @@ func (j *job) take(eff ledger.Effects, err error) {
 		j.tell(s, eff)
 	}
 	j.free(eff.Freed)
+	j.noteBad(eff.Bad)
 	if eff.Failed != nil {
 		j.fail(eff.Failed)
 	}

@@ -5,6 +5,7 @@ import "github.com/prometheus/client_golang/prometheus"
 // metrics are the dispatcher's figures.
 type metrics struct {
 	sealed      prometheus.Counter
+	bad         *prometheus.CounterVec
 	jobs        prometheus.GaugeFunc
 	workers     prometheus.GaugeFunc
 	outstanding prometheus.GaugeFunc
@@ -23,6 +24,9 @@ func newMetrics(d *Dispatcher) *metrics {
 		sealed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "millrace_dispatcher_sealed_batches_total", Help: "Global batches whose rows are all placed.",
 		}),
+		bad: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millrace_dispatcher_bad_samples_total", Help: "Samples that an operator can't process, by what became of them.",
+		}, []string{"on_error"}),
 		jobs: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "millrace_dispatcher_jobs", Help: "Jobs that are known.",
 		}, sum(func() float64 { return float64(len(d.jobs)) })),
@@ -53,5 +57,5 @@ func newMetrics(d *Dispatcher) *metrics {
 // Collectors are the dispatcher's metrics, for a registry.
 func (d *Dispatcher) Collectors() []prometheus.Collector {
 	m := d.metrics
-	return []prometheus.Collector{m.sealed, m.jobs, m.workers, m.outstanding, m.held}
+	return []prometheus.Collector{m.sealed, m.bad, m.jobs, m.workers, m.outstanding, m.held}
 }

@@ -2,15 +2,14 @@ package dispatch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 
 	"github.com/millrace/millrace/internal/errkind"
-	"github.com/millrace/millrace/internal/nearest"
 	"github.com/millrace/millrace/loader/dataset"
 	"github.com/millrace/millrace/loader/order"
 	"github.com/millrace/millrace/preprocess/plan"
@@ -39,6 +38,10 @@ type spec struct {
 	epochs       uint64
 	world        int
 	peers        int // processes that share the batches of each rank
+
+	onError        plan.OnError
+	maxBad         int64   // in a row
+	maxBadFraction float64 // of an epoch's samples
 
 	orderDigest, pixelsDigest order.Digest
 	schema                    []byte
@@ -70,6 +73,9 @@ func (d *Dispatcher) newSpec(ctx context.Context, req *feedv1.OpenJobRequest) (*
 	if s.plan, err = plan.For(ctx, r, s.manifest, d.cfg.Resolver, d.cfg.Cache); err != nil {
 		return nil, err
 	}
+	if s.plan, err = s.plan.With(s.onError); err != nil {
+		return nil, err
+	}
 	s.recipe = s.plan.Recipe
 	if s.wireRecipe, err = s.recipe.ToProto(); err != nil {
 		return nil, err
@@ -89,8 +95,8 @@ func (s *spec) readSettings(settings *feedv1.Settings) error {
 	if s.tail, err = order.ParseTail(settings.GetTail()); err != nil {
 		return err
 	}
-	if known := []string{"raise"}; !slices.Contains(known, settings.GetOnError()) {
-		return errkind.Errorf(errkind.Invalid, "unknown on_error %q%s", settings.GetOnError(), nearest.Hint(settings.GetOnError(), known))
+	if err := s.readBadPolicy(settings); err != nil {
+		return err
 	}
 	s.globalBatch, s.accumulation, s.epochs = settings.GetGlobalBatch(), settings.GetAccumulation(), settings.GetEpochs()
 	if s.accumulation < 1 || s.accumulation > 1<<20 {
@@ -109,15 +115,41 @@ func (s *spec) readSettings(settings *feedv1.Settings) error {
 	return b.CheckWorld(s.world * int(s.accumulation))
 }
 
+// defaultMaxBad and defaultMaxBadFraction are the limits of bad samples where a job names none.
+const (
+	defaultMaxBad         = 100
+	defaultMaxBadFraction = 0.1
+)
+
+// readBadPolicy reads what becomes of bad samples.
+func (s *spec) readBadPolicy(settings *feedv1.Settings) error {
+	var err error
+	if s.onError, err = plan.ParseOnError(settings.GetOnError()); err != nil {
+		return err
+	}
+	s.maxBad, s.maxBadFraction = settings.GetMaxBad(), settings.GetMaxBadFraction()
+	if s.maxBad < 0 {
+		return errkind.Errorf(errkind.Invalid, "max_bad is %d; give the number of bad samples in a row that the job puts up with, or 0 for %d", s.maxBad, defaultMaxBad)
+	}
+	if !(s.maxBadFraction >= 0 && s.maxBadFraction <= 1) {
+		return errkind.Errorf(errkind.Invalid, "max_bad_fraction is %v; give a part of an epoch's samples, 0 to 1", s.maxBadFraction)
+	}
+	s.maxBad = cmp.Or(s.maxBad, defaultMaxBad)
+	s.maxBadFraction = cmp.Or(s.maxBadFraction, defaultMaxBadFraction)
+	return nil
+}
+
 // describe fills in digests and schema.
 func (s *spec) describe() error {
 	pixels, err := s.plan.PixelsDigest()
 	if err != nil {
 		return err
 	}
-	rows, err := s.plan.OrderDigest(map[string]any{
-		"manifest": fmt.Sprintf("%x", s.manifestID), "seed": s.seed, "layout": s.layout,
-	})
+	extra := map[string]any{"manifest": fmt.Sprintf("%x", s.manifestID), "seed": s.seed, "layout": s.layout}
+	if s.onError != plan.Raise { // else states are what they were before there were policies
+		extra["on_error"] = s.onError.String()
+	}
+	rows, err := s.plan.OrderDigest(extra)
 	if err != nil {
 		return err
 	}
@@ -162,6 +194,9 @@ func (s *spec) disagreement(other *spec) string {
 		{"shuffle", s.layout.Shuffle, other.layout.Shuffle},
 		{"tail", s.tail, other.tail},
 		{"epochs", s.epochs, other.epochs},
+		{"on_error", s.onError, other.onError},
+		{"max_bad", s.maxBad, other.maxBad},
+		{"max_bad_fraction", s.maxBadFraction, other.maxBadFraction},
 		{"manifest", fmt.Sprintf("%x", s.manifestID[:6]), fmt.Sprintf("%x", other.manifestID[:6])},
 	} {
 		if f.mine != f.had {

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	statusv1 "github.com/millrace/millrace/proto/millrace/status/v1"
@@ -50,6 +51,7 @@ func (j *job) status() *statusv1.Job {
 		Epoch: slowest.epoch, Step: slowest.step, Steps: j.spec.steps(), GlobalBatch: j.spec.globalBatch,
 		Outstanding: int64(len(j.tasks)), Waiting: j.cause(), WorldSize: uint32(j.spec.world), Peers: uint32(j.spec.peers), //nolint:gosec // Bounded by newSpec.
 	}
+	out.BadSamples, out.Bad = j.bad.total, slices.Clone(j.bad.last)
 	if j.ledger != nil {
 		out.HeldBytes = j.ledger.HeldBytes()
 	}

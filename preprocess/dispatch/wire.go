@@ -66,6 +66,7 @@ func (j *job) wirePlan() *workerv1.JobPlan {
 	s := j.spec
 	return &workerv1.JobPlan{
 		Job: j.name, Recipe: s.wireRecipe, Manifest: s.manifestID[:], Seed: s.seed, PlanDigest: s.pixelsDigest[:], Weight: 1, Layout: WireLayout(s.layout),
+		OnError: s.onError.String(),
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 type chain struct {
 	ops []op.Operator
 	env *op.Env
+	// skip, if set, is told of samples that an operator can't process; they are left out. mem is the memory of env.
+	skip func(sample uint64, err error)
+	mem  *arena
 }
 
 // apply runs all operators on b and hands what the last one makes to emit as it is made, in order. An operator does not
@@ -28,12 +31,37 @@ func (c *chain) from(ctx context.Context, i int, b *op.Batch, emit func(*op.Batc
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	// A panic of an operator becomes an error that names the sample: it is looked for by running each row alone.
-	err := c.guarded(ctx, i, b, func(out *op.Batch) error { return c.from(ctx, i+1, out, emit) })
-	if panicked, ok := err.(*panicError); ok { //nolint:errorlint // One of a later operator is wrapped already.
-		return c.blame(ctx, i, b, panicked)
+	passed := 0 // what the operator has made before a bad row was found; with that row left out it makes it again first
+	for {
+		seen, mark := 0, 0
+		if c.mem != nil {
+			mark = len(c.mem.bufs)
+		}
+		err := c.guarded(ctx, i, b, func(out *op.Batch) error {
+			if seen++; seen <= passed {
+				return nil
+			}
+			passed++
+			return c.from(ctx, i+1, out, emit)
+		})
+		if panicked, ok := err.(*panicError); ok { //nolint:errorlint // One of a later operator is wrapped already.
+			// A panic of an operator becomes an error that names the sample: it is looked for by running each row alone.
+			err = c.blame(ctx, i, b, panicked)
+		}
+		failed, ok := isBad(err)
+		if !ok || c.skip == nil {
+			return err
+		}
+		if seen == 0 {
+			c.mem.shrink(mark)
+		}
+		if b, err = c.without(ctx, i, b, failed); err != nil {
+			return err
+		}
+		if b.NumRows == 0 {
+			return nil
+		}
 	}
-	return err
 }
 
 // panicError is a panic of an operator.

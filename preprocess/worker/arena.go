@@ -81,6 +81,15 @@ func (a *arena) moveTo(to *arena, b *op.Batch) {
 	}
 }
 
+// shrink gives back all buffers but the first n.
+func (a *arena) shrink(n int) {
+	for _, b := range a.bufs[n:] {
+		a.pool.Free(b)
+	}
+	clear(a.bufs[n:])
+	a.bufs = a.bufs[:n]
+}
+
 func (a *arena) release() {
 	for _, b := range a.bufs {
 		a.pool.Free(b)

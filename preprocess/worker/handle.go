@@ -98,6 +98,7 @@ func (w *Worker) run(msg *workerv1.Run) error {
 			w.refuse(msg.GetJob(), id, grant, broken)
 			continue
 		}
+		j.quarantine(task.GetQuarantined())
 		offers = append(offers, j.offer(id, grant, skip))
 	}
 	if j != nil {

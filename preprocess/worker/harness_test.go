@@ -48,6 +48,8 @@ type fakeStream struct {
 	batches int
 	drained bool
 	beats   []*workerv1.Heartbeat
+
+	quarantined []*workerv1.BadSample // of the tasks that run gives
 }
 
 func (d *fakeDispatcher) Connect(stream workerv1.WorkerService_ConnectServer) error {
@@ -121,6 +123,7 @@ type world struct {
 	pool   *partition.Pool
 	ran    chan error
 	cancel context.CancelFunc
+	bad    []*workerv1.BadSample // that collect was told of
 	finish func()
 }
 
@@ -248,7 +251,7 @@ func (s *fakeStream) run(job string, generation uint64, attempt uint32, skip []l
 	s.t.Helper()
 	msg := &workerv1.Run{Job: job, Generation: generation}
 	for _, p := range sources {
-		task := &workerv1.SourceTask{Id: partition.IDToWire(lineage.SourceID(0, p)), Attempt: attempt}
+		task := &workerv1.SourceTask{Id: partition.IDToWire(lineage.SourceID(0, p)), Attempt: attempt, Quarantined: s.quarantined}
 		for _, id := range skip {
 			if id.Source == p {
 				task.Skip = append(task.Skip, partition.IDToWire(id))
@@ -291,6 +294,7 @@ func (w *world) collect(s *fakeStream, job string, sources int) (made, []*worker
 			if e.GetJob() != job {
 				continue
 			}
+			w.bad = append(w.bad, e.GetDone().GetBad()...)
 			switch {
 			case e.GetOutput() != nil:
 				id := w.take(s, job, e.GetOutput())

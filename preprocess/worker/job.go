@@ -41,6 +41,9 @@ type job struct {
 
 	mu      sync.Mutex
 	between map[lineage.ID]*between
+	bad     map[lineage.ID]bad // found in inputs whose end was not reported yet
+	// quarantined samples, and why.
+	quarantined map[uint64]string
 }
 
 // jobSpec is what the dispatcher says of a job.
@@ -53,11 +56,12 @@ type jobSpec struct {
 	digest   [16]byte
 	seed     uint64
 	weight   uint32
+	onError  plan.OnError
 }
 
 // sameAs reports whether both make the same partitions, with the same functions.
 func (s *jobSpec) sameAs(o *jobSpec) bool {
-	return s.digest == o.digest && s.plan.Shipped() == o.plan.Shipped() && s.manifest == o.manifest && s.seed == o.seed && s.layout == o.layout
+	return s.digest == o.digest && s.plan.Shipped() == o.plan.Shipped() && s.manifest == o.manifest && s.seed == o.seed && s.layout == o.layout && s.onError == o.onError
 }
 
 // newJob starts a job on w. Its tasks end with ctx.
@@ -75,6 +79,7 @@ func (w *Worker) newJob(ctx context.Context, spec *jobSpec) (*job, error) {
 	j := &job{
 		jobSpec: *spec, store: w.store, pool: w.deps.Pool, out: w.out, metrics: w.metrics, made: &w.made, scalar: w.cfg.Scalar,
 		share: w.shares.Join(spec.weight), source: w.sources.join(spec.manifest), between: map[lineage.ID]*between{},
+		bad: map[lineage.ID]bad{}, quarantined: map[uint64]string{},
 	}
 	if w.deps.Python != nil {
 		j.python = w.deps.Python.Join(j.share.Held)
@@ -190,12 +195,12 @@ func (j *job) keep(p *partition.Partition, grant run.Grant) {
 
 // SourceDone reports the end of a source partition.
 func (j *job) SourceDone(id lineage.ID, grant run.Grant, outputs int) {
-	j.out.put(doneEvent(j.name, id, grant, outputs))
+	j.out.put(doneEvent(j.name, id, grant, outputs, j.takeBad(id)))
 }
 
 // InputDone reports the end of an input of a stage after the first.
 func (j *job) InputDone(id lineage.ID, grant run.Grant, outputs int) {
-	j.out.put(doneEvent(j.name, id, grant, outputs))
+	j.out.put(doneEvent(j.name, id, grant, outputs, j.takeBad(id)))
 }
 
 // SourceFailed reports that a source partition can't be made.

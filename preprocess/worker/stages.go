@@ -27,9 +27,18 @@ var _ run.Stages = (*job)(nil)
 // Run runs one stage of the job's plan on one partition.
 func (j *job) Run(ctx context.Context, t run.Task, emit func(run.Output) error) (int, error) {
 	s := &j.plan.Stages[t.Stage]
-	w := &stageTask{job: j, task: t, stage: s, emit: emit, aligned: keepsRows(s) && rowsPerOutput(s, j.plan.TargetBytes) > 0}
+	w := &stageTask{
+		job: j, task: t, stage: s, emit: emit, bad: bad{},
+		// Where bad samples are told of, those of all outputs are: their number is part of the stream.
+		aligned: keepsRows(s) && rowsPerOutput(s, j.plan.TargetBytes) > 0 && j.onError == plan.Raise,
+	}
 	w.out = newAssembler(s, j.plan.TargetBytes, w.output)
 	defer w.out.drop()
+	defer func() {
+		for _, release := range w.releases {
+			release()
+		}
+	}()
 	var err error
 	if t.Stage == 0 {
 		err = w.fromSource(ctx)
@@ -38,6 +47,9 @@ func (j *job) Run(ctx context.Context, t run.Task, emit func(run.Output) error) 
 	}
 	if err == nil {
 		err = w.out.flush()
+	}
+	if err == nil {
+		j.found(t.Input, w.bad)
 	}
 	return int(w.next), err
 }
@@ -57,6 +69,10 @@ type stageTask struct {
 	// aligned says that each chunk of rows is exactly one output, so that those not wanted need not be made.
 	aligned bool
 	next    uint32 // output
+	bad     bad
+	input   *op.Batch // all of it, where bad samples are replaced by others
+	// releases give back what was read besides.
+	releases []func()
 }
 
 // span is a run of rows.
@@ -87,10 +103,14 @@ func (w *stageTask) fromSource(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if samples, err = w.readable(ctx, samples); err != nil {
+		return err
+	}
 	b, err := w.job.plan.Batch(samples)
 	if err != nil {
 		return err
 	}
+	w.input = b
 	if !w.aligned {
 		spans = w.spans(b)
 	}
@@ -109,6 +129,7 @@ func (w *stageTask) fromStage(ctx context.Context) error {
 		return err
 	}
 	defer release()
+	w.input = in
 	if w.aligned {
 		spans, skip := w.alignedSpans(in.NumRows)
 		kept := spans[:0]
@@ -201,7 +222,14 @@ func (w *stageTask) chunk(ctx context.Context, b *op.Batch) error {
 	if w.job.outside != nil {
 		env.Outside = w.job.outside
 	}
-	ops := chain{ops: w.stage.Ops, env: env}
+	ops := chain{ops: w.stage.Ops, env: env, mem: c.mem}
+	switch w.job.onError {
+	case plan.Replace:
+		return w.replaced(ctx, ops, b, c)
+	case plan.Skip:
+		ops.skip = w.bad.add
+	case plan.Raise:
+	}
 	return ops.apply(ctx, b, func(out *op.Batch) error { return w.out.add(out, c) })
 }
 

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -26,6 +27,9 @@ func specFromWire(msg *workerv1.JobPlan) (*jobSpec, error) {
 	}
 	copy(spec.digest[:], msg.GetPlanDigest())
 	var err error
+	if spec.onError, err = plan.ParseOnError(cmp.Or(msg.GetOnError(), plan.Raise.String())); err != nil {
+		return nil, fmt.Errorf("job %s: %w", spec.name, err)
+	}
 	if spec.layout, err = layoutFromWire(msg.GetLayout()); err != nil {
 		return nil, fmt.Errorf("job %s: %w", spec.name, err)
 	}
@@ -74,9 +78,9 @@ func outputEvent(job string, grant run.Grant, h partition.Held) *workerv1.Event 
 	return &workerv1.Event{Job: job, Generation: grant.Generation, Event: &workerv1.Event_Output{Output: outputToWire(h)}}
 }
 
-func doneEvent(job string, id lineage.ID, grant run.Grant, outputs int) *workerv1.Event {
+func doneEvent(job string, id lineage.ID, grant run.Grant, outputs int, found bad) *workerv1.Event {
 	return &workerv1.Event{Job: job, Generation: grant.Generation, Event: &workerv1.Event_Done{Done: &workerv1.PartitionDone{
-		Id: partition.IDToWire(id), Attempt: grant.Attempt, Outputs: uint32(outputs), //nolint:gosec // At most the rows of a partition.
+		Id: partition.IDToWire(id), Attempt: grant.Attempt, Outputs: uint32(outputs), Bad: found.toWire(), //nolint:gosec // At most the rows of a partition.
 	}}}
 }
 

@@ -57,7 +57,7 @@ def test_options_reach_the_sidecar(loader, sidecar, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
     made = loader(
         batch_size=2, shuffle=True, seed=5, drop_last=True, global_batch_size=16, job="run", rank=0, world_size=2, epochs=3,
-        prefetch_batches=4, on_error="raise",
+        prefetch_batches=4, on_error="raise", max_bad=7, max_bad_fraction=0.25,
     )  # fmt: skip
     assert made.drop_last
     assert (made.num_workers, made.batch_size, made.dataset) == (0, 2, mr.Recipe("fake://rows=20"))
@@ -76,6 +76,8 @@ def test_options_reach_the_sidecar(loader, sidecar, monkeypatch):
                 "on_error": "raise",
                 "prefetch": 4,
                 "epochs": 3,
+                "max_bad": 7,
+                "max_bad_fraction": 0.25,
             },
             "rank": 0,
             "world_size": 2,

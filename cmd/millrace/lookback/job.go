@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/feed/client"
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/loader/order"
+	"github.com/millrace/millrace/preprocess/plan"
 	statusv1 "github.com/millrace/millrace/proto/millrace/status/v1"
 )
 
@@ -35,6 +36,7 @@ func FromWire(j *statusv1.GetJobResponse) *Job {
 		Settings: client.Settings{
 			Seed: s.GetSeed(), Shuffle: s.GetShuffle(), GlobalBatch: s.GetGlobalBatch(), Accumulation: s.GetAccumulation(),
 			Tail: s.GetTail(), OnError: s.GetOnError(), Prefetch: 1,
+			MaxBad: s.GetMaxBad(), MaxBadFraction: s.GetMaxBadFraction(),
 		},
 	}
 }
@@ -99,6 +101,16 @@ func (j *Job) CheckManifest(id string) error {
 	}
 	return errkind.Errorf(errkind.Conflict, "job %q reads manifest %.6s…, the source is now manifest %.6s…; give the --cache-dir of the dispatcher, or bring the old files back",
 		j.Name, want, id)
+}
+
+// Policy puts the plan of a source under the job's policy for bad samples.
+func (j *Job) Policy(s *Source) error {
+	o, err := plan.ParseOnError(j.Settings.OnError)
+	if err != nil {
+		return err
+	}
+	s.Plan, err = s.Plan.With(o)
+	return err
 }
 
 func (j *Job) noStep(epoch uint64, step int64) error {

@@ -78,6 +78,7 @@ func (j *Job) Plan(s *Source) (*workerv1.JobPlan, error) {
 	manifest := s.Manifest.ID()
 	return &workerv1.JobPlan{
 		Job: j.Name, Recipe: recipe, Manifest: manifest[:], Seed: j.Settings.Seed, PlanDigest: pixels[:], Weight: 1, Layout: dispatch.WireLayout(s.Layout),
+		OnError: j.Settings.OnError,
 	}, nil
 }
 

@@ -16,7 +16,7 @@ import (
 // Rows are what a rank got in a step, or all ranks (rank -1). Where every sample is a row the order alone says it, and
 // no sample is read; else the recipe decides which samples become rows, and is run behind the connection that connect makes.
 func (j *Job) Rows(ctx context.Context, s *Source, epoch uint64, step int64, rank int, connect func() (grpc.ClientConnInterface, error)) (rows []view.AuditRow, err error) {
-	if s.Plan.KeepsRows {
+	if s.Plan.KeepsRows && j.Settings.OnError != plan.Replace.String() {
 		rows, err = j.orderRows(ctx, s, epoch, step, rank)
 	} else {
 		var conn grpc.ClientConnInterface

@@ -47,6 +47,12 @@ func status(out io.Writer, s *statusv1.GetStatusResponse, r *rates) error {
 		if j.GetWaiting() != "" {
 			_, _ = fmt.Fprintf(out, "\nwaiting: %s\n", j.GetWaiting())
 		}
+		if n := j.GetBadSamples(); n > 0 {
+			_, _ = fmt.Fprintf(out, "\nbad samples of job %q: %d, the last of them:\n  %s\n", j.GetName(), n, strings.Join(j.GetBad(), "\n  "))
+		}
+		if q := j.GetQuarantined(); len(q) > 0 {
+			_, _ = fmt.Fprintf(out, "\nquarantined by job %q:\n  %s\n", j.GetName(), strings.Join(q, "\n  "))
+		}
 		if j.GetError() != "" {
 			_, _ = fmt.Fprintf(out, "\nfailed: job %q: %s\n", j.GetName(), j.GetError())
 		}

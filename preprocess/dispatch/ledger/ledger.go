@@ -9,6 +9,7 @@
 package ledger
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -40,6 +41,17 @@ type Config struct {
 	Samples       func(partition int64) int64
 	// Start is where the stream begins.
 	Start Position
+	// MaxBad is how many bad samples may follow each other, MaxBadPerEpoch how many an epoch may have.
+	MaxBad, MaxBadPerEpoch int64
+}
+
+// Bad is a sample that an operator can't process and that was skipped or replaced.
+type Bad struct {
+	// Index is its place among the samples of its source partition.
+	Index int64
+	// Sample is its number in the manifest, Text says in one line what it is and what is wrong with it.
+	Sample uint64
+	Text   string
 }
 
 // Output is one final output partition.
@@ -82,6 +94,8 @@ type Effects struct {
 	// Freed are outputs that nobody needs although they have just been placed: rows before the start of the stream, or
 	// that the tail drops.
 	Freed []Output
+	// Bad are the bad samples of source partitions whose rows are now all placed, with those before them.
+	Bad []Bad
 	// Failed is set once everything before a source partition that cannot be made is sealed.
 	Failed error
 }
@@ -105,8 +119,10 @@ type epoch struct {
 	next, nextBase int64
 	nextStep       int64
 	rows           int64 // -1 until known
-	consumed       int64 // stream rows below it are consumed by every rank
-	ended          bool
+	// bad counts the bad samples below next, badRun those that are the last ones below it.
+	bad, badRun int64
+	consumed    int64 // stream rows below it are consumed by every rank
+	ended       bool
 }
 
 type source struct {
@@ -119,6 +135,7 @@ type source struct {
 	inputs map[lineage.ID]int
 	freed  int
 	done   bool
+	bad    []Bad // sorted, each once
 	failed error
 }
 
@@ -276,6 +293,20 @@ func (l *Ledger) InputDone(id lineage.ID, outputs int) Effects {
 		l.place(e, s, &eff)
 	}
 	return eff
+}
+
+// Bad records bad samples of a source partition; it comes before its Done. Those that are known already are left out.
+func (l *Ledger) Bad(id lineage.ID, found []Bad) {
+	_, s, _ := l.locate(id)
+	if s == nil || s.done {
+		return
+	}
+	for _, b := range found {
+		i, known := slices.BinarySearchFunc(s.bad, b.Index, func(have Bad, index int64) int { return cmp.Compare(have.Index, index) })
+		if !known {
+			s.bad = slices.Insert(s.bad, i, b)
+		}
+	}
 }
 
 // Fail records that a source partition cannot be made. The error comes out when all that is before it is sealed, so

@@ -1,6 +1,9 @@
 package ledger
 
-import "github.com/millrace/millrace/preprocess/lineage"
+import (
+	"github.com/millrace/millrace/internal/errkind"
+	"github.com/millrace/millrace/preprocess/lineage"
+)
 
 // place hands out the placements of s that are known, then moves on.
 func (l *Ledger) place(e *epoch, s *source, eff *Effects) {
@@ -69,9 +72,46 @@ func (l *Ledger) advance(e *epoch, eff *Effects) {
 			}
 			return
 		}
+		if s.failed = l.countBad(e, s, eff); s.failed != nil {
+			if l.isOldest(e) {
+				eff.Failed = s.failed
+			}
+			return
+		}
 		e.nextBase += s.rows()
 		e.next++
 	}
+}
+
+// countBad counts the bad samples of a source partition, in stream order, and says when there are too many. What was sealed
+// before depends on the data alone, so every run ends at the same batch.
+func (l *Ledger) countBad(e *epoch, s *source, eff *Effects) error {
+	if s.failed != nil {
+		return s.failed // it was counted before
+	}
+	at := int64(0)
+	for _, b := range s.bad {
+		if b.Index > at {
+			e.badRun = 0
+		}
+		at = b.Index + 1
+		e.bad++
+		e.badRun++
+		eff.Bad = append(eff.Bad, b)
+		if e.badRun > l.cfg.MaxBad {
+			return errkind.Errorf(errkind.BadData,
+				"%d bad samples in a row, and max_bad allows %d; the last is: %s. If the data is meant to be like this, raise max_bad", e.badRun, l.cfg.MaxBad, b.Text)
+		}
+		if e.bad > l.cfg.MaxBadPerEpoch {
+			return errkind.Errorf(errkind.BadData,
+				"%d bad samples in epoch %d, and max_bad_fraction allows %d; the last is: %s. If the data is meant to be like this, raise max_bad_fraction",
+				e.bad, e.number, l.cfg.MaxBadPerEpoch, b.Text)
+		}
+	}
+	if at < l.cfg.Samples(e.next) {
+		e.badRun = 0
+	}
+	return nil
 }
 
 // isOldest says whether everything before e is sealed.

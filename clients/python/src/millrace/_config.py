@@ -86,6 +86,15 @@ def optional_count(name: str, value: Any, least: int) -> int | None:
     return None if value is None else count(name, value, least)
 
 
+def optional_fraction(name: str, value: Any) -> float | None:
+    """Check an option that is above 0 and at most 1, or None."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+        raise InvalidError(f"{name}={value!r} must be above 0 and at most 1")
+    return float(value)
+
+
 def shuffle_word(shuffle: Any) -> str:
     """Name the shuffle that ``shuffle=`` means."""
     return str(choose("shuffle", shuffle, _SHUFFLES))

@@ -68,6 +68,8 @@ class Settings:
     on_error: str
     prefetch: int
     epochs: int
+    max_bad: int = 0
+    max_bad_fraction: float = 0.0
 
 
 @dataclass(frozen=True)

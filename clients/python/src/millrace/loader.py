@@ -111,7 +111,13 @@ class DataLoader:
     prefetch_batches : int
         Batches that are ready ahead.
     on_error : str
-        What happens to a sample that cannot be decoded. ``"raise"`` ends the epoch with an error that names it.
+        What happens to a sample that cannot be decoded, or at which an operator fails. ``"raise"`` ends the epoch with an
+        error that names it, ``"skip"`` leaves it out, ``"replace"`` puts another sample of its partition in its place. What is
+        skipped or replaced depends on the data alone, so every run sees the same batches.
+    max_bad : int, optional
+        Bad samples in a row that ``"skip"`` and ``"replace"`` put up with; 100 by default.
+    max_bad_fraction : float, optional
+        Part of an epoch's samples that may be bad; 0.1 by default.
     on_mismatch : {"error", "continue"}, optional
         What happens to a state of a recipe that makes other pixels. MILLRACE_ON_MISMATCH by default, else an error.
     timeout : float
@@ -167,6 +173,8 @@ class DataLoader:
         epochs: int | None = None,
         prefetch_batches: int = 2,
         on_error: str = "raise",
+        max_bad: int | None = None,
+        max_bad_fraction: float | None = None,
         on_mismatch: str | None = None,
         timeout: float = 60.0,
         pin_memory: bool = False,
@@ -205,6 +213,8 @@ class DataLoader:
         self._epochs = config.optional_count("epochs", epochs, 1) or 0
         self._prefetch = config.count("prefetch_batches", prefetch_batches, 1)
         self._on_error = str(on_error)
+        self._max_bad = config.optional_count("max_bad", max_bad, 1) or 0
+        self._max_bad_fraction = config.optional_fraction("max_bad_fraction", max_bad_fraction) or 0.0
         self._continue_on_mismatch = config.continues_on_mismatch(on_mismatch)
         self._timeout = config.timeout_seconds(timeout)
         config.pinned_device(pin_memory_device)
@@ -429,6 +439,8 @@ class DataLoader:
                 accumulation=accumulation,
                 tail=self._tail,
                 on_error=self._on_error,
+                max_bad=self._max_bad,
+                max_bad_fraction=self._max_bad_fraction,
                 prefetch=self._prefetch,
                 epochs=self._epochs,
             )

@@ -401,3 +401,15 @@ def test_the_example_of_the_docs(script, source, tmp_path):
     lines = output.splitlines()
     assert len(lines) > SAMPLES  # the second recipe keeps all, the first most
     assert all(re.fullmatch(r"class \d+", line) for line in lines)
+
+
+@pytest.mark.parametrize("policy", ["skip", "replace"])
+def test_a_sample_at_which_a_function_raises_is_skipped_or_replaced(serve, source, policy):
+    recipe = mr.Recipe(source).decode_image().map(f"{FUNCTIONS}:picky").resize("image", [8, 8])
+    runs = []
+    for slots in ("1", "3"):
+        with serve("--python", slots) as (endpoint, _, _), opened(recipe, endpoint, on_error=policy) as loader:
+            runs.append([int(s) for b in loader for s, v in zip(b.meta.samples, b.meta.valid, strict=True) if v])
+    assert runs[0] == runs[1]
+    rest = [s for s in range(SAMPLES) if s != 30]
+    assert (runs[0] if policy == "skip" else runs[0][:30] + runs[0][31:]) == rest

@@ -42,9 +42,13 @@ type Settings struct {
 	// Batches made ready ahead for each rank.
 	Prefetch int64 `protobuf:"varint,7,opt,name=prefetch,proto3" json:"prefetch,omitempty"`
 	// Epochs in all; 0: without end.
-	Epochs        uint64 `protobuf:"varint,8,opt,name=epochs,proto3" json:"epochs,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Epochs uint64 `protobuf:"varint,8,opt,name=epochs,proto3" json:"epochs,omitempty"`
+	// Bad samples in a row, in stream order, that "skip" and "replace" put up with; 0: 100.
+	MaxBad int64 `protobuf:"varint,9,opt,name=max_bad,json=maxBad,proto3" json:"max_bad,omitempty"`
+	// Part of an epoch's samples that may be bad with "skip" and "replace"; 0: 0.1.
+	MaxBadFraction float64 `protobuf:"fixed64,10,opt,name=max_bad_fraction,json=maxBadFraction,proto3" json:"max_bad_fraction,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Settings) Reset() {
@@ -129,6 +133,20 @@ func (x *Settings) GetPrefetch() int64 {
 func (x *Settings) GetEpochs() uint64 {
 	if x != nil {
 		return x.Epochs
+	}
+	return 0
+}
+
+func (x *Settings) GetMaxBad() int64 {
+	if x != nil {
+		return x.MaxBad
+	}
+	return 0
+}
+
+func (x *Settings) GetMaxBadFraction() float64 {
+	if x != nil {
+		return x.MaxBadFraction
 	}
 	return 0
 }
@@ -1519,7 +1537,7 @@ var File_millrace_feed_v1_feed_proto protoreflect.FileDescriptor
 
 const file_millrace_feed_v1_feed_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmillrace/feed/v1/feed.proto\x12\x10millrace.feed.v1\x1a\x1fmillrace/worker/v1/worker.proto\"\xe2\x01\n" +
+	"\x1bmillrace/feed/v1/feed.proto\x12\x10millrace.feed.v1\x1a\x1fmillrace/worker/v1/worker.proto\"\xa5\x02\n" +
 	"\bSettings\x12\x12\n" +
 	"\x04seed\x18\x01 \x01(\x04R\x04seed\x12\x18\n" +
 	"\ashuffle\x18\x02 \x01(\tR\ashuffle\x12!\n" +
@@ -1528,7 +1546,10 @@ const file_millrace_feed_v1_feed_proto_rawDesc = "" +
 	"\faccumulation\x18\x05 \x01(\x03R\faccumulation\x12\x19\n" +
 	"\bon_error\x18\x06 \x01(\tR\aonError\x12\x1a\n" +
 	"\bprefetch\x18\a \x01(\x03R\bprefetch\x12\x16\n" +
-	"\x06epochs\x18\b \x01(\x04R\x06epochs\"\xb3\x02\n" +
+	"\x06epochs\x18\b \x01(\x04R\x06epochs\x12\x17\n" +
+	"\amax_bad\x18\t \x01(\x03R\x06maxBad\x12(\n" +
+	"\x10max_bad_fraction\x18\n" +
+	" \x01(\x01R\x0emaxBadFraction\"\xb3\x02\n" +
 	"\x0eOpenJobRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x16\n" +
 	"\x06recipe\x18\x02 \x01(\fR\x06recipe\x126\n" +

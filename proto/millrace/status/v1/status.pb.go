@@ -166,7 +166,13 @@ type Job struct {
 	// World size.
 	WorldSize uint32 `protobuf:"varint,14,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`
 	// How many processes share the batches of each rank.
-	Peers         uint32 `protobuf:"varint,15,opt,name=peers,proto3" json:"peers,omitempty"`
+	Peers uint32 `protobuf:"varint,15,opt,name=peers,proto3" json:"peers,omitempty"`
+	// Bad samples that were skipped or replaced since the job began, of all epochs.
+	BadSamples uint64 `protobuf:"varint,16,opt,name=bad_samples,json=badSamples,proto3" json:"bad_samples,omitempty"`
+	// The last of them, one line each.
+	Bad []string `protobuf:"bytes,17,rep,name=bad,proto3" json:"bad,omitempty"`
+	// Samples that no worker may touch any more, one line each.
+	Quarantined   []string `protobuf:"bytes,18,rep,name=quarantined,proto3" json:"quarantined,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -304,6 +310,27 @@ func (x *Job) GetPeers() uint32 {
 		return x.Peers
 	}
 	return 0
+}
+
+func (x *Job) GetBadSamples() uint64 {
+	if x != nil {
+		return x.BadSamples
+	}
+	return 0
+}
+
+func (x *Job) GetBad() []string {
+	if x != nil {
+		return x.Bad
+	}
+	return nil
+}
+
+func (x *Job) GetQuarantined() []string {
+	if x != nil {
+		return x.Quarantined
+	}
+	return nil
 }
 
 // Rank is one rank of a job.
@@ -798,7 +825,7 @@ const file_millrace_status_v1_status_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12+\n" +
 	"\x04jobs\x18\x03 \x03(\v2\x17.millrace.status.v1.JobR\x04jobs\x124\n" +
-	"\aworkers\x18\x04 \x03(\v2\x1a.millrace.status.v1.WorkerR\aworkers\"\xa0\x03\n" +
+	"\aworkers\x18\x04 \x03(\v2\x1a.millrace.status.v1.WorkerR\aworkers\"\xf5\x03\n" +
 	"\x03Job\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -819,7 +846,11 @@ const file_millrace_status_v1_status_proto_rawDesc = "" +
 	"\x05error\x18\r \x01(\tR\x05error\x12\x1d\n" +
 	"\n" +
 	"world_size\x18\x0e \x01(\rR\tworldSize\x12\x14\n" +
-	"\x05peers\x18\x0f \x01(\rR\x05peers\"\x88\x01\n" +
+	"\x05peers\x18\x0f \x01(\rR\x05peers\x12\x1f\n" +
+	"\vbad_samples\x18\x10 \x01(\x04R\n" +
+	"badSamples\x12\x10\n" +
+	"\x03bad\x18\x11 \x03(\tR\x03bad\x12 \n" +
+	"\vquarantined\x18\x12 \x03(\tR\vquarantined\"\x88\x01\n" +
 	"\x04Rank\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\rR\x04rank\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +

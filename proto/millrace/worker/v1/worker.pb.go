@@ -633,7 +633,9 @@ type PartitionDone struct {
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Number of partitions made of it: final ones of a source partition, those in SourceTask.skip included; else those of
 	// the next stage.
-	Outputs       uint32 `protobuf:"varint,3,opt,name=outputs,proto3" json:"outputs,omitempty"`
+	Outputs uint32 `protobuf:"varint,3,opt,name=outputs,proto3" json:"outputs,omitempty"`
+	// Samples that were skipped or replaced.
+	Bad           []*BadSample `protobuf:"bytes,4,rep,name=bad,proto3" json:"bad,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -689,6 +691,68 @@ func (x *PartitionDone) GetOutputs() uint32 {
 	return 0
 }
 
+func (x *PartitionDone) GetBad() []*BadSample {
+	if x != nil {
+		return x.Bad
+	}
+	return nil
+}
+
+// BadSample is a sample that an operator can't process.
+type BadSample struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the sample in the manifest.
+	Sample uint64 `protobuf:"varint,1,opt,name=sample,proto3" json:"sample,omitempty"`
+	// One line for people, with the sample's URI, member, offset and cause.
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BadSample) Reset() {
+	*x = BadSample{}
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BadSample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BadSample) ProtoMessage() {}
+
+func (x *BadSample) ProtoReflect() protoreflect.Message {
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BadSample.ProtoReflect.Descriptor instead.
+func (*BadSample) Descriptor() ([]byte, []int) {
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *BadSample) GetSample() uint64 {
+	if x != nil {
+		return x.Sample
+	}
+	return 0
+}
+
+func (x *BadSample) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 // SourceFailed says why a source partition cannot be made.
 type SourceFailed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -708,7 +772,7 @@ type SourceFailed struct {
 
 func (x *SourceFailed) Reset() {
 	*x = SourceFailed{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -720,7 +784,7 @@ func (x *SourceFailed) String() string {
 func (*SourceFailed) ProtoMessage() {}
 
 func (x *SourceFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -733,7 +797,7 @@ func (x *SourceFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceFailed.ProtoReflect.Descriptor instead.
 func (*SourceFailed) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SourceFailed) GetId() *PartitionID {
@@ -788,7 +852,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +864,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +877,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Heartbeat) GetHeldBytes() int64 {
@@ -853,7 +917,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +929,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +942,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 // ConnectResponse is one message of the dispatcher.
@@ -903,7 +967,7 @@ type ConnectResponse struct {
 
 func (x *ConnectResponse) Reset() {
 	*x = ConnectResponse{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +979,7 @@ func (x *ConnectResponse) String() string {
 func (*ConnectResponse) ProtoMessage() {}
 
 func (x *ConnectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +992,7 @@ func (x *ConnectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectResponse.ProtoReflect.Descriptor instead.
 func (*ConnectResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ConnectResponse) GetMessage() isConnectResponse_Message {
@@ -1083,7 +1147,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1095,7 +1159,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1108,7 +1172,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Welcome) GetTerm() uint64 {
@@ -1141,14 +1205,16 @@ type JobPlan struct {
 	// Digest of the plan, 16 bytes, for the lineage.
 	PlanDigest []byte `protobuf:"bytes,6,opt,name=plan_digest,json=planDigest,proto3" json:"plan_digest,omitempty"`
 	// Share of the worker among jobs; 1 is normal.
-	Weight        uint32 `protobuf:"varint,7,opt,name=weight,proto3" json:"weight,omitempty"`
+	Weight uint32 `protobuf:"varint,7,opt,name=weight,proto3" json:"weight,omitempty"`
+	// What becomes of bad samples: "raise" (also when empty), "skip" or "replace".
+	OnError       string `protobuf:"bytes,8,opt,name=on_error,json=onError,proto3" json:"on_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobPlan) Reset() {
 	*x = JobPlan{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1160,7 +1226,7 @@ func (x *JobPlan) String() string {
 func (*JobPlan) ProtoMessage() {}
 
 func (x *JobPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1173,7 +1239,7 @@ func (x *JobPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobPlan.ProtoReflect.Descriptor instead.
 func (*JobPlan) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *JobPlan) GetJob() string {
@@ -1225,6 +1291,13 @@ func (x *JobPlan) GetWeight() uint32 {
 	return 0
 }
 
+func (x *JobPlan) GetOnError() string {
+	if x != nil {
+		return x.OnError
+	}
+	return ""
+}
+
 // Layout fixes the order of a job; see package loader/order.
 type Layout struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1246,7 +1319,7 @@ type Layout struct {
 
 func (x *Layout) Reset() {
 	*x = Layout{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1258,7 +1331,7 @@ func (x *Layout) String() string {
 func (*Layout) ProtoMessage() {}
 
 func (x *Layout) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1271,7 +1344,7 @@ func (x *Layout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layout.ProtoReflect.Descriptor instead.
 func (*Layout) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Layout) GetShuffle() string {
@@ -1331,7 +1404,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1343,7 +1416,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1356,7 +1429,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Run) GetJob() string {
@@ -1388,14 +1461,16 @@ type SourceTask struct {
 	// Attempt number.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Final outputs that were already consumed: make, but do not keep.
-	Skip          []*PartitionID `protobuf:"bytes,3,rep,name=skip,proto3" json:"skip,omitempty"`
+	Skip []*PartitionID `protobuf:"bytes,3,rep,name=skip,proto3" json:"skip,omitempty"`
+	// Samples of the partition that no worker may touch: they count as bad.
+	Quarantined   []*BadSample `protobuf:"bytes,4,rep,name=quarantined,proto3" json:"quarantined,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SourceTask) Reset() {
 	*x = SourceTask{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1407,7 +1482,7 @@ func (x *SourceTask) String() string {
 func (*SourceTask) ProtoMessage() {}
 
 func (x *SourceTask) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1420,7 +1495,7 @@ func (x *SourceTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceTask.ProtoReflect.Descriptor instead.
 func (*SourceTask) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SourceTask) GetId() *PartitionID {
@@ -1444,6 +1519,13 @@ func (x *SourceTask) GetSkip() []*PartitionID {
 	return nil
 }
 
+func (x *SourceTask) GetQuarantined() []*BadSample {
+	if x != nil {
+		return x.Quarantined
+	}
+	return nil
+}
+
 // Free drops final output partitions.
 type Free struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1457,7 +1539,7 @@ type Free struct {
 
 func (x *Free) Reset() {
 	*x = Free{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1551,7 @@ func (x *Free) String() string {
 func (*Free) ProtoMessage() {}
 
 func (x *Free) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1564,7 @@ func (x *Free) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Free.ProtoReflect.Descriptor instead.
 func (*Free) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{17}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Free) GetJob() string {
@@ -1512,7 +1594,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +1606,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +1619,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{18}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Cancel) GetJob() string {
@@ -1565,7 +1647,7 @@ type EndJob struct {
 
 func (x *EndJob) Reset() {
 	*x = EndJob{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1659,7 @@ func (x *EndJob) String() string {
 func (*EndJob) ProtoMessage() {}
 
 func (x *EndJob) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1672,7 @@ func (x *EndJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndJob.ProtoReflect.Descriptor instead.
 func (*EndJob) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{19}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *EndJob) GetJob() string {
@@ -1614,7 +1696,7 @@ type Needed struct {
 
 func (x *Needed) Reset() {
 	*x = Needed{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +1708,7 @@ func (x *Needed) String() string {
 func (*Needed) ProtoMessage() {}
 
 func (x *Needed) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1639,7 +1721,7 @@ func (x *Needed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Needed.ProtoReflect.Descriptor instead.
 func (*Needed) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{20}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Needed) GetJob() string {
@@ -1665,7 +1747,7 @@ type Drained struct {
 
 func (x *Drained) Reset() {
 	*x = Drained{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1759,7 @@ func (x *Drained) String() string {
 func (*Drained) ProtoMessage() {}
 
 func (x *Drained) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1772,7 @@ func (x *Drained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drained.ProtoReflect.Descriptor instead.
 func (*Drained) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{21}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{22}
 }
 
 // GetManifestRequest names a manifest.
@@ -1704,7 +1786,7 @@ type GetManifestRequest struct {
 
 func (x *GetManifestRequest) Reset() {
 	*x = GetManifestRequest{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1798,7 @@ func (x *GetManifestRequest) String() string {
 func (*GetManifestRequest) ProtoMessage() {}
 
 func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +1811,7 @@ func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestRequest.ProtoReflect.Descriptor instead.
 func (*GetManifestRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{22}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetManifestRequest) GetManifest() []byte {
@@ -1750,7 +1832,7 @@ type GetManifestResponse struct {
 
 func (x *GetManifestResponse) Reset() {
 	*x = GetManifestResponse{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1762,7 +1844,7 @@ func (x *GetManifestResponse) String() string {
 func (*GetManifestResponse) ProtoMessage() {}
 
 func (x *GetManifestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1775,7 +1857,7 @@ func (x *GetManifestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestResponse.ProtoReflect.Descriptor instead.
 func (*GetManifestResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{23}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetManifestResponse) GetData() []byte {
@@ -1798,7 +1880,7 @@ type FetchTicket struct {
 
 func (x *FetchTicket) Reset() {
 	*x = FetchTicket{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1810,7 +1892,7 @@ func (x *FetchTicket) String() string {
 func (*FetchTicket) ProtoMessage() {}
 
 func (x *FetchTicket) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1823,7 +1905,7 @@ func (x *FetchTicket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchTicket.ProtoReflect.Descriptor instead.
 func (*FetchTicket) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{24}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FetchTicket) GetJob() string {
@@ -1857,7 +1939,7 @@ type Slice struct {
 
 func (x *Slice) Reset() {
 	*x = Slice{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1869,7 +1951,7 @@ func (x *Slice) String() string {
 func (*Slice) ProtoMessage() {}
 
 func (x *Slice) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1882,7 +1964,7 @@ func (x *Slice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slice.ProtoReflect.Descriptor instead.
 func (*Slice) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{25}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Slice) GetId() *PartitionID {
@@ -1960,11 +2042,15 @@ const file_millrace_worker_v1_worker_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x12\n" +
 	"\x04rows\x18\x03 \x01(\x03R\x04rows\x12\x14\n" +
 	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12!\n" +
-	"\fcontent_hash\x18\x05 \x01(\fR\vcontentHash\"t\n" +
+	"\fcontent_hash\x18\x05 \x01(\fR\vcontentHash\"\xa5\x01\n" +
 	"\rPartitionDone\x12/\n" +
 	"\x02id\x18\x01 \x01(\v2\x1f.millrace.worker.v1.PartitionIDR\x02id\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x18\n" +
-	"\aoutputs\x18\x03 \x01(\rR\aoutputs\"\x97\x01\n" +
+	"\aoutputs\x18\x03 \x01(\rR\aoutputs\x12/\n" +
+	"\x03bad\x18\x04 \x03(\v2\x1d.millrace.worker.v1.BadSampleR\x03bad\"7\n" +
+	"\tBadSample\x12\x16\n" +
+	"\x06sample\x18\x01 \x01(\x04R\x06sample\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"\x97\x01\n" +
 	"\fSourceFailed\x12/\n" +
 	"\x02id\x18\x01 \x01(\v2\x1f.millrace.worker.v1.PartitionIDR\x02id\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x12\n" +
@@ -1990,7 +2076,7 @@ const file_millrace_worker_v1_worker_proto_rawDesc = "" +
 	"\amessage\"@\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12!\n" +
-	"\fheartbeat_ms\x18\x02 \x01(\x03R\vheartbeatMs\"\xec\x01\n" +
+	"\fheartbeat_ms\x18\x02 \x01(\x03R\vheartbeatMs\"\x87\x02\n" +
 	"\aJobPlan\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x122\n" +
 	"\x06recipe\x18\x02 \x01(\v2\x1a.millrace.recipe.v1.RecipeR\x06recipe\x12\x1a\n" +
@@ -1999,7 +2085,8 @@ const file_millrace_worker_v1_worker_proto_rawDesc = "" +
 	"\x04seed\x18\x05 \x01(\x04R\x04seed\x12\x1f\n" +
 	"\vplan_digest\x18\x06 \x01(\fR\n" +
 	"planDigest\x12\x16\n" +
-	"\x06weight\x18\a \x01(\rR\x06weight\"\xd0\x01\n" +
+	"\x06weight\x18\a \x01(\rR\x06weight\x12\x19\n" +
+	"\bon_error\x18\b \x01(\tR\aonError\"\xd0\x01\n" +
 	"\x06Layout\x12\x18\n" +
 	"\ashuffle\x18\x01 \x01(\tR\ashuffle\x12\x1f\n" +
 	"\vnum_samples\x18\x02 \x01(\x03R\n" +
@@ -2013,12 +2100,13 @@ const file_millrace_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x124\n" +
-	"\x05tasks\x18\x03 \x03(\v2\x1e.millrace.worker.v1.SourceTaskR\x05tasks\"\x8c\x01\n" +
+	"\x05tasks\x18\x03 \x03(\v2\x1e.millrace.worker.v1.SourceTaskR\x05tasks\"\xcd\x01\n" +
 	"\n" +
 	"SourceTask\x12/\n" +
 	"\x02id\x18\x01 \x01(\v2\x1f.millrace.worker.v1.PartitionIDR\x02id\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x123\n" +
-	"\x04skip\x18\x03 \x03(\v2\x1f.millrace.worker.v1.PartitionIDR\x04skip\"K\n" +
+	"\x04skip\x18\x03 \x03(\v2\x1f.millrace.worker.v1.PartitionIDR\x04skip\x12?\n" +
+	"\vquarantined\x18\x04 \x03(\v2\x1d.millrace.worker.v1.BadSampleR\vquarantined\"K\n" +
 	"\x04Free\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x121\n" +
 	"\x03ids\x18\x02 \x03(\v2\x1f.millrace.worker.v1.PartitionIDR\x03ids\"E\n" +
@@ -2059,7 +2147,7 @@ func file_millrace_worker_v1_worker_proto_rawDescGZIP() []byte {
 	return file_millrace_worker_v1_worker_proto_rawDescData
 }
 
-var file_millrace_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_millrace_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_millrace_worker_v1_worker_proto_goTypes = []any{
 	(*PartitionID)(nil),         // 0: millrace.worker.v1.PartitionID
 	(*ConnectRequest)(nil),      // 1: millrace.worker.v1.ConnectRequest
@@ -2069,68 +2157,71 @@ var file_millrace_worker_v1_worker_proto_goTypes = []any{
 	(*Event)(nil),               // 5: millrace.worker.v1.Event
 	(*OutputReady)(nil),         // 6: millrace.worker.v1.OutputReady
 	(*PartitionDone)(nil),       // 7: millrace.worker.v1.PartitionDone
-	(*SourceFailed)(nil),        // 8: millrace.worker.v1.SourceFailed
-	(*Heartbeat)(nil),           // 9: millrace.worker.v1.Heartbeat
-	(*Drain)(nil),               // 10: millrace.worker.v1.Drain
-	(*ConnectResponse)(nil),     // 11: millrace.worker.v1.ConnectResponse
-	(*Welcome)(nil),             // 12: millrace.worker.v1.Welcome
-	(*JobPlan)(nil),             // 13: millrace.worker.v1.JobPlan
-	(*Layout)(nil),              // 14: millrace.worker.v1.Layout
-	(*Run)(nil),                 // 15: millrace.worker.v1.Run
-	(*SourceTask)(nil),          // 16: millrace.worker.v1.SourceTask
-	(*Free)(nil),                // 17: millrace.worker.v1.Free
-	(*Cancel)(nil),              // 18: millrace.worker.v1.Cancel
-	(*EndJob)(nil),              // 19: millrace.worker.v1.EndJob
-	(*Needed)(nil),              // 20: millrace.worker.v1.Needed
-	(*Drained)(nil),             // 21: millrace.worker.v1.Drained
-	(*GetManifestRequest)(nil),  // 22: millrace.worker.v1.GetManifestRequest
-	(*GetManifestResponse)(nil), // 23: millrace.worker.v1.GetManifestResponse
-	(*FetchTicket)(nil),         // 24: millrace.worker.v1.FetchTicket
-	(*Slice)(nil),               // 25: millrace.worker.v1.Slice
-	nil,                         // 26: millrace.worker.v1.Register.SlotsEntry
-	(*v1.Recipe)(nil),           // 27: millrace.recipe.v1.Recipe
+	(*BadSample)(nil),           // 8: millrace.worker.v1.BadSample
+	(*SourceFailed)(nil),        // 9: millrace.worker.v1.SourceFailed
+	(*Heartbeat)(nil),           // 10: millrace.worker.v1.Heartbeat
+	(*Drain)(nil),               // 11: millrace.worker.v1.Drain
+	(*ConnectResponse)(nil),     // 12: millrace.worker.v1.ConnectResponse
+	(*Welcome)(nil),             // 13: millrace.worker.v1.Welcome
+	(*JobPlan)(nil),             // 14: millrace.worker.v1.JobPlan
+	(*Layout)(nil),              // 15: millrace.worker.v1.Layout
+	(*Run)(nil),                 // 16: millrace.worker.v1.Run
+	(*SourceTask)(nil),          // 17: millrace.worker.v1.SourceTask
+	(*Free)(nil),                // 18: millrace.worker.v1.Free
+	(*Cancel)(nil),              // 19: millrace.worker.v1.Cancel
+	(*EndJob)(nil),              // 20: millrace.worker.v1.EndJob
+	(*Needed)(nil),              // 21: millrace.worker.v1.Needed
+	(*Drained)(nil),             // 22: millrace.worker.v1.Drained
+	(*GetManifestRequest)(nil),  // 23: millrace.worker.v1.GetManifestRequest
+	(*GetManifestResponse)(nil), // 24: millrace.worker.v1.GetManifestResponse
+	(*FetchTicket)(nil),         // 25: millrace.worker.v1.FetchTicket
+	(*Slice)(nil),               // 26: millrace.worker.v1.Slice
+	nil,                         // 27: millrace.worker.v1.Register.SlotsEntry
+	(*v1.Recipe)(nil),           // 28: millrace.recipe.v1.Recipe
 }
 var file_millrace_worker_v1_worker_proto_depIdxs = []int32{
 	2,  // 0: millrace.worker.v1.ConnectRequest.register:type_name -> millrace.worker.v1.Register
 	4,  // 1: millrace.worker.v1.ConnectRequest.events:type_name -> millrace.worker.v1.Events
-	9,  // 2: millrace.worker.v1.ConnectRequest.heartbeat:type_name -> millrace.worker.v1.Heartbeat
-	10, // 3: millrace.worker.v1.ConnectRequest.drain:type_name -> millrace.worker.v1.Drain
-	26, // 4: millrace.worker.v1.Register.slots:type_name -> millrace.worker.v1.Register.SlotsEntry
+	10, // 2: millrace.worker.v1.ConnectRequest.heartbeat:type_name -> millrace.worker.v1.Heartbeat
+	11, // 3: millrace.worker.v1.ConnectRequest.drain:type_name -> millrace.worker.v1.Drain
+	27, // 4: millrace.worker.v1.Register.slots:type_name -> millrace.worker.v1.Register.SlotsEntry
 	3,  // 5: millrace.worker.v1.Register.held:type_name -> millrace.worker.v1.Held
 	6,  // 6: millrace.worker.v1.Held.output:type_name -> millrace.worker.v1.OutputReady
 	5,  // 7: millrace.worker.v1.Events.events:type_name -> millrace.worker.v1.Event
 	6,  // 8: millrace.worker.v1.Event.output:type_name -> millrace.worker.v1.OutputReady
 	7,  // 9: millrace.worker.v1.Event.done:type_name -> millrace.worker.v1.PartitionDone
-	8,  // 10: millrace.worker.v1.Event.failed:type_name -> millrace.worker.v1.SourceFailed
+	9,  // 10: millrace.worker.v1.Event.failed:type_name -> millrace.worker.v1.SourceFailed
 	0,  // 11: millrace.worker.v1.OutputReady.id:type_name -> millrace.worker.v1.PartitionID
 	0,  // 12: millrace.worker.v1.PartitionDone.id:type_name -> millrace.worker.v1.PartitionID
-	0,  // 13: millrace.worker.v1.SourceFailed.id:type_name -> millrace.worker.v1.PartitionID
-	12, // 14: millrace.worker.v1.ConnectResponse.welcome:type_name -> millrace.worker.v1.Welcome
-	13, // 15: millrace.worker.v1.ConnectResponse.plan:type_name -> millrace.worker.v1.JobPlan
-	15, // 16: millrace.worker.v1.ConnectResponse.run:type_name -> millrace.worker.v1.Run
-	17, // 17: millrace.worker.v1.ConnectResponse.free:type_name -> millrace.worker.v1.Free
-	18, // 18: millrace.worker.v1.ConnectResponse.cancel:type_name -> millrace.worker.v1.Cancel
-	19, // 19: millrace.worker.v1.ConnectResponse.end_job:type_name -> millrace.worker.v1.EndJob
-	21, // 20: millrace.worker.v1.ConnectResponse.drained:type_name -> millrace.worker.v1.Drained
-	20, // 21: millrace.worker.v1.ConnectResponse.needed:type_name -> millrace.worker.v1.Needed
-	27, // 22: millrace.worker.v1.JobPlan.recipe:type_name -> millrace.recipe.v1.Recipe
-	14, // 23: millrace.worker.v1.JobPlan.layout:type_name -> millrace.worker.v1.Layout
-	16, // 24: millrace.worker.v1.Run.tasks:type_name -> millrace.worker.v1.SourceTask
-	0,  // 25: millrace.worker.v1.SourceTask.id:type_name -> millrace.worker.v1.PartitionID
-	0,  // 26: millrace.worker.v1.SourceTask.skip:type_name -> millrace.worker.v1.PartitionID
-	0,  // 27: millrace.worker.v1.Free.ids:type_name -> millrace.worker.v1.PartitionID
-	0,  // 28: millrace.worker.v1.Needed.id:type_name -> millrace.worker.v1.PartitionID
-	25, // 29: millrace.worker.v1.FetchTicket.slices:type_name -> millrace.worker.v1.Slice
-	0,  // 30: millrace.worker.v1.Slice.id:type_name -> millrace.worker.v1.PartitionID
-	1,  // 31: millrace.worker.v1.WorkerService.Connect:input_type -> millrace.worker.v1.ConnectRequest
-	22, // 32: millrace.worker.v1.WorkerService.GetManifest:input_type -> millrace.worker.v1.GetManifestRequest
-	11, // 33: millrace.worker.v1.WorkerService.Connect:output_type -> millrace.worker.v1.ConnectResponse
-	23, // 34: millrace.worker.v1.WorkerService.GetManifest:output_type -> millrace.worker.v1.GetManifestResponse
-	33, // [33:35] is the sub-list for method output_type
-	31, // [31:33] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	8,  // 13: millrace.worker.v1.PartitionDone.bad:type_name -> millrace.worker.v1.BadSample
+	0,  // 14: millrace.worker.v1.SourceFailed.id:type_name -> millrace.worker.v1.PartitionID
+	13, // 15: millrace.worker.v1.ConnectResponse.welcome:type_name -> millrace.worker.v1.Welcome
+	14, // 16: millrace.worker.v1.ConnectResponse.plan:type_name -> millrace.worker.v1.JobPlan
+	16, // 17: millrace.worker.v1.ConnectResponse.run:type_name -> millrace.worker.v1.Run
+	18, // 18: millrace.worker.v1.ConnectResponse.free:type_name -> millrace.worker.v1.Free
+	19, // 19: millrace.worker.v1.ConnectResponse.cancel:type_name -> millrace.worker.v1.Cancel
+	20, // 20: millrace.worker.v1.ConnectResponse.end_job:type_name -> millrace.worker.v1.EndJob
+	22, // 21: millrace.worker.v1.ConnectResponse.drained:type_name -> millrace.worker.v1.Drained
+	21, // 22: millrace.worker.v1.ConnectResponse.needed:type_name -> millrace.worker.v1.Needed
+	28, // 23: millrace.worker.v1.JobPlan.recipe:type_name -> millrace.recipe.v1.Recipe
+	15, // 24: millrace.worker.v1.JobPlan.layout:type_name -> millrace.worker.v1.Layout
+	17, // 25: millrace.worker.v1.Run.tasks:type_name -> millrace.worker.v1.SourceTask
+	0,  // 26: millrace.worker.v1.SourceTask.id:type_name -> millrace.worker.v1.PartitionID
+	0,  // 27: millrace.worker.v1.SourceTask.skip:type_name -> millrace.worker.v1.PartitionID
+	8,  // 28: millrace.worker.v1.SourceTask.quarantined:type_name -> millrace.worker.v1.BadSample
+	0,  // 29: millrace.worker.v1.Free.ids:type_name -> millrace.worker.v1.PartitionID
+	0,  // 30: millrace.worker.v1.Needed.id:type_name -> millrace.worker.v1.PartitionID
+	26, // 31: millrace.worker.v1.FetchTicket.slices:type_name -> millrace.worker.v1.Slice
+	0,  // 32: millrace.worker.v1.Slice.id:type_name -> millrace.worker.v1.PartitionID
+	1,  // 33: millrace.worker.v1.WorkerService.Connect:input_type -> millrace.worker.v1.ConnectRequest
+	23, // 34: millrace.worker.v1.WorkerService.GetManifest:input_type -> millrace.worker.v1.GetManifestRequest
+	12, // 35: millrace.worker.v1.WorkerService.Connect:output_type -> millrace.worker.v1.ConnectResponse
+	24, // 36: millrace.worker.v1.WorkerService.GetManifest:output_type -> millrace.worker.v1.GetManifestResponse
+	35, // [35:37] is the sub-list for method output_type
+	33, // [33:35] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_millrace_worker_v1_worker_proto_init() }
@@ -2149,7 +2240,7 @@ func file_millrace_worker_v1_worker_proto_init() {
 		(*Event_Done)(nil),
 		(*Event_Failed)(nil),
 	}
-	file_millrace_worker_v1_worker_proto_msgTypes[11].OneofWrappers = []any{
+	file_millrace_worker_v1_worker_proto_msgTypes[12].OneofWrappers = []any{
 		(*ConnectResponse_Welcome)(nil),
 		(*ConnectResponse_Plan)(nil),
 		(*ConnectResponse_Run)(nil),
@@ -2165,7 +2256,7 @@ func file_millrace_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_millrace_worker_v1_worker_proto_rawDesc), len(file_millrace_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
