@@ -32,7 +32,7 @@ func (a *app) benchCmd() *cobra.Command {
 			return nil
 		},
 	}
-	c.AddCommand(a.benchE2ECmd(), a.benchTransportCmd(), a.benchKernelsCmd(), a.benchExecutorCmd(), a.benchStorageCmd())
+	c.AddCommand(a.benchE2ECmd(), a.benchTransportCmd(), a.benchKernelsCmd(), a.benchExecutorCmd(), a.benchStorageCmd(), a.benchRecoveryCmd())
 	return c
 }
 
