@@ -142,7 +142,7 @@ func (e *epoch) read(ctx context.Context) (*outcome, error) {
 
 // rank reads the batches of one rank. took hears of each, with the time for which the rank waited for it.
 func (e *epoch) rank(ctx context.Context, rank int, took func(client.Batch, time.Duration)) error {
-	conn, err := service.Dial(e.cluster.sidecarAddress, client.DialOptions()...)
+	conn, err := service.Dial(e.cluster.sidecarAddress, nil, client.DialOptions()...)
 	if err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (c *counter) begin(ctx context.Context) func() {
 	ctx, cancel := context.WithCancel(ctx)
 	var asking sync.WaitGroup
 	asking.Go(func() {
-		conn, err := service.Dial(c.address)
+		conn, err := service.Dial(c.address, nil)
 		if err != nil {
 			return // the ranks tell
 		}
