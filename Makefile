@@ -87,7 +87,7 @@ proto: setup-tools ## Lint the protos and generate their Go code anew.
 
 ## Checks, from the fastest to the slowest.
 
-.PHONY: check fmt lint unit explore race fuzz-short e2e python pillow test
+.PHONY: check fmt lint unit explore race sanitize fuzz-short e2e python pillow test
 check: setup-tools ## Check formats, go.mod, protos and scripts.
 	@for script in .ci/run .ci/test .ci/fuzz .ci/pillow .ci/setup-*; do bash -n "$$script"; done
 	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | grep -v '\.pb\.go$$' | xargs -r $(TOOLS)/gofumpt -l -extra); \
@@ -119,6 +119,11 @@ explore: setup-system ## Run the tests that draw at random with DRAWS (1,000) ne
 race: setup-system ## Run the Go tests of packages that start goroutines under the race detector.
 	@go test -race -short $(filter-out $(RAPID_PKGS),$(RACE_PKGS))
 	@go test -race -short $(filter $(RAPID_PKGS),$(RACE_PKGS)) -rapid.seed=$(SEED)
+
+# The exhaustive test of hues takes too long under sanitizers, and looks at no memory that others do not.
+sanitize: setup-system ## Run the tests of the image kernels with sanitizers of addresses and of undefined behaviour.
+	@CGO_CFLAGS='-O1 -g -fsanitize=undefined -fno-sanitize-recover=all' CGO_LDFLAGS=-fsanitize=undefined go test -asan -count=1 \
+		-skip TestHueOfAllColors ./preprocess/op/imagekernel
 
 fuzz-short: setup-system ## Run each fuzz target for FUZZTIME (5s).
 	@.ci/fuzz $(FUZZTIME)
