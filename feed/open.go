@@ -7,10 +7,12 @@ import (
 	"github.com/millrace/millrace/internal/service"
 )
 
-// Open makes a Sidecar that speaks to the dispatcher at an address and listens at others, encrypted by t unless that is nil:
-// it fills in cfg.Dispatcher, cfg.Listeners and what they need. done closes what it opened, after Run has ended. Addresses are those it listens at in the end.
+// Open makes a Sidecar that speaks to the dispatcher at one of some addresses, separated by
+// commas, and listens at others, encrypted by t unless that is nil:
+// it fills in cfg.Dispatcher, cfg.Listeners and what they need. done closes what it opened, after Run has ended. Addresses
+// are those it listens at in the end.
 func Open(ctx context.Context, dispatcher string, listen []string, t *service.TLS, cfg Config) (s *Sidecar, addresses []string, done func(), err error) {
-	control, err := service.Dial(dispatcher, t)
+	control, err := service.DialPeers(dispatcher, t)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -62,9 +62,13 @@ func New(cfg Config) (*Sidecar, error) {
 	if err != nil {
 		return nil, err
 	}
+	var leave func()
+	if peers, ok := cfg.Dispatcher.(interface{ Leave() }); ok {
+		leave = peers.Leave
+	}
 	s.table, err = session.NewTable(session.Config{
 		Sidecar: cfg.Name, Client: feedv1.NewFeedServiceClient(cfg.Dispatcher), Queue: s.queue, Pool: s.pool,
-		BudgetBytes: cfg.payload(), GoneTimeout: cfg.GoneTimeout, OnIdle: cfg.OnIdle, Logger: cfg.Logger,
+		BudgetBytes: cfg.payload(), GoneTimeout: cfg.GoneTimeout, Leave: leave, OnIdle: cfg.OnIdle, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, err

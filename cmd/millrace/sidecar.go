@@ -46,7 +46,7 @@ func (a *app) sidecarCmd() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&dispatcher, "dispatcher", "", "address of the dispatcher: host:port or unix:///path")
+	f.StringVar(&dispatcher, "dispatcher", "", "addresses of the dispatcher and its standbys: host:port or unix:///path")
 	f.StringVar(&name, "name", "", "name among sidecars (default: host and process)")
 	f.StringSliceVar(&listen, "listen", nil, "addresses for trainers: unix:///path or host:port")
 	f.Var(&budget, "budget", "bytes that the sidecar may hold: slices, batches, windows of data streams")

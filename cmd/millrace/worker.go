@@ -49,7 +49,7 @@ func (a *app) workerCmd() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.dispatcher, "dispatcher", "", "address of the dispatcher: host:port or unix:///path")
+	f.StringVar(&o.dispatcher, "dispatcher", "", "addresses of the dispatcher and its standbys: host:port or unix:///path")
 	f.StringVar(&o.name, "name", "", "name among workers (default: host and process)")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:0", "address at which sidecars fetch partitions")
 	f.StringVar(&o.advertise, "advertise", "", "address that sidecars are told, if they reach it by another one")
@@ -81,7 +81,7 @@ func (a *app) startWorker(ctx context.Context, g *service.Group, m *monitor, o *
 	if err != nil {
 		return err
 	}
-	control, err := service.Dial(o.dispatcher, t)
+	control, err := service.DialPeers(o.dispatcher, t)
 	if err != nil {
 		return usageError{err}
 	}

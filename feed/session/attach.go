@@ -10,19 +10,24 @@ import (
 
 	"google.golang.org/grpc/status"
 
+	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/grpcerr"
+	"github.com/millrace/millrace/internal/service"
 	feedv1 "github.com/millrace/millrace/proto/millrace/feed/v1"
 )
 
 const (
 	firstPause = 50 * time.Millisecond
-	lastPause  = 2 * time.Second
+	lastPause  = 500 * time.Millisecond
 	// farewell is how long a job waits for the dispatcher to take note that its last rank has left.
 	farewell = time.Second
 )
 
 // errReattach ends a stream so that another begins at once.
 var errReattach = errors.New("the stream begins anew")
+
+// errSilent ends a stream on which nothing comes any more.
+var errSilent = errkind.Errorf(errkind.Unavailable, "it gives no sign of life")
 
 // errEnded is what is shown for a stream that the dispatcher ended without a reason.
 var errEnded = errors.New("it ended the stream")
@@ -45,6 +50,7 @@ func (j *Job) run(ctx context.Context) {
 		case errors.Is(err, io.EOF):
 			err = errEnded
 		}
+		j.leavePeer()
 		if time.Since(began) > lastPause {
 			pause = firstPause
 		}
@@ -101,9 +107,11 @@ func (j *Job) attach(parent context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := stream.Send(helloMessage(j.sidecar, j.description.Name)); err != nil {
+	if err := stream.Send(helloMessage(j.sidecar, j.description.Name, j.term.Load())); err != nil {
 		return received(stream, err)
 	}
+	var watch service.Silence
+	defer watch.Stop()
 	j.mu.Lock()
 	j.reattach = func() { cancel(errReattach) }
 	j.resync()
@@ -119,12 +127,37 @@ func (j *Job) attach(parent context.Context) error {
 	for {
 		m, err := stream.Recv()
 		if err != nil {
-			if errors.Is(context.Cause(ctx), errReattach) && parent.Err() == nil {
-				return errReattach
+			if cause := context.Cause(ctx); parent.Err() == nil && (errors.Is(cause, errReattach) || errors.Is(cause, errSilent)) {
+				return cause
 			}
 			return err
 		}
+		if next := m.GetBeat(); next != nil {
+			watch.Heard(time.Duration(next.GetNextMs())*time.Millisecond, func() { cancel(errSilent) })
+			continue
+		}
+		watch.Heard(0, func() { cancel(errSilent) })
+		if m.GetWelcome() != nil {
+			if err := j.accept(m.GetWelcome().GetTerm()); err != nil {
+				return err
+			}
+			continue
+		}
 		j.handle(m)
+	}
+}
+
+// accept takes the dispatcher's term: one that is lower than that of another before belongs to a dispatcher that was
+// replaced and does not know it yet.
+func (d *deps) accept(term uint64) error {
+	for {
+		seen := d.term.Load()
+		if term < seen {
+			return errkind.Errorf(errkind.Unavailable, "the dispatcher has term %d, and one of term %d was seen before; it is stale", term, seen)
+		}
+		if d.term.CompareAndSwap(seen, term) {
+			return nil
+		}
 	}
 }
 

@@ -23,6 +23,8 @@ type Config struct {
 	BudgetBytes int64
 	// GoneTimeout is how long a session stays open without a connection; 0: 30 seconds.
 	GoneTimeout time.Duration
+	// Leave, if set, is called when the stream to the dispatcher broke: there may be another one to go on with.
+	Leave func()
 	// OnIdle, if set, is called each time the last session has closed.
 	OnIdle func()
 	// Metrics; nil: they are not kept.
@@ -45,6 +47,9 @@ func (c *Config) Validate() error {
 	}
 	if c.GoneTimeout == 0 {
 		c.GoneTimeout = 30 * time.Second
+	}
+	if c.Leave == nil {
+		c.Leave = func() {}
 	}
 	if c.OnIdle == nil {
 		c.OnIdle = func() {}

@@ -27,13 +27,15 @@ type deps struct {
 	metrics    *Metrics
 	logger     *slog.Logger
 	budget     int64
+	term       atomic.Uint64 // the highest that a dispatcher had
+	leavePeer  func()        // goes on to another dispatcher, where there is one
 	assembling chan struct{} // a place for each batch that may be put together at a time
 }
 
 func newDeps(cfg *Config) *deps {
 	return &deps{
 		sidecar: cfg.Sidecar, client: cfg.Client, queue: cfg.Queue, pool: cfg.Pool, metrics: cfg.Metrics, logger: cfg.Logger,
-		budget: cfg.BudgetBytes, assembling: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		budget: cfg.BudgetBytes, assembling: make(chan struct{}, runtime.GOMAXPROCS(0)), leavePeer: cfg.Leave,
 	}
 }
 

@@ -85,14 +85,15 @@ func placementsFromWire(places []*feedv1.Placement) ([]deal.Placement, error) {
 	return out, nil
 }
 
-func helloMessage(sidecar, job string) *feedv1.AttachRequest {
-	return &feedv1.AttachRequest{Message: &feedv1.AttachRequest_Hello{Hello: &feedv1.Hello{Sidecar: sidecar, Job: job}}}
+func helloMessage(sidecar, job string, term uint64) *feedv1.AttachRequest {
+	return &feedv1.AttachRequest{Message: &feedv1.AttachRequest_Hello{Hello: &feedv1.Hello{Sidecar: sidecar, Job: job, Term: term}}}
 }
 
 func seekMessage(s deal.Seek, attempt uint64) *feedv1.AttachRequest {
 	p := s.Position
 	return &feedv1.AttachRequest{Message: &feedv1.AttachRequest_Seek{Seek: &feedv1.Seek{
 		Seat: uint32(s.Seat), Position: &feedv1.Position{Epoch: p.Epoch, Step: p.Step, Row: p.Row}, Attempt: attempt, //nolint:gosec // Seats were validated.
+		Generation: s.Generation, Cursor: s.Cursor,
 	}}}
 }
 

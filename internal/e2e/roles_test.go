@@ -20,7 +20,9 @@ func readRanks(t *testing.T, recipe string, batch int64, conns [2]*grpc.ClientCo
 	}
 	var ranks sync.WaitGroup
 	for rank, conn := range conns {
-		s := open(t, conn, ask(t, recipe, "train", rank, len(conns), batch))
+		req := ask(t, recipe, "train", rank, len(conns), batch)
+		req.Settings.Epochs = uint64(len(epochs))
+		s := open(t, conn, req)
 		ranks.Go(func() {
 			for e := range epochs {
 				epochs[e][rank] = readWith(t, s, uint64(e), func(step int) { taken(e, rank, step) })

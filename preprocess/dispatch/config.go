@@ -13,7 +13,11 @@ import (
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/loader/dataset"
 	"github.com/millrace/millrace/loader/store"
+	"github.com/millrace/millrace/preprocess/dispatch/journal/keep"
 )
+
+// DefaultLease is how long a log may show no sign of life before a standby takes over.
+const DefaultLease = time.Second
 
 // Config is what a Dispatcher needs.
 type Config struct {
@@ -30,6 +34,11 @@ type Config struct {
 	Heartbeat time.Duration
 	// IdleTimeout is how long a job without ranks keeps its memory; 0: 30 minutes.
 	IdleTimeout time.Duration
+	// Log, if set, is where the dispatcher remembers its jobs; its term has begun (see keep.Log.Lead). Only the dispatcher
+	// uses it from now on.
+	Log *keep.Log
+	// Lease is how long the log may show no sign of life before a standby takes over; 0: one second.
+	Lease time.Duration
 	// OnIndexing, if set, hears of the progress of building manifests.
 	OnIndexing func(source []string, p dataset.Progress)
 	// Logger; nil: slog's default.
@@ -41,11 +50,14 @@ func (c *Config) Validate() error {
 	if c.Resolver == nil || c.Cache == nil {
 		return errkind.Errorf(errkind.Internal, "dispatcher: Resolver and Cache must be set")
 	}
-	if c.Heartbeat < 0 || c.IdleTimeout < 0 {
-		return errkind.Errorf(errkind.Invalid, "dispatcher: heartbeat and idle timeout cannot be negative")
+	if c.Heartbeat < 0 || c.IdleTimeout < 0 || c.Lease < 0 {
+		return errkind.Errorf(errkind.Invalid, "dispatcher: heartbeat, idle timeout and lease cannot be negative")
 	}
 	if c.Heartbeat == 0 {
 		c.Heartbeat = time.Second
+	}
+	if c.Lease == 0 {
+		c.Lease = DefaultLease
 	}
 	if c.IdleTimeout == 0 {
 		c.IdleTimeout = 30 * time.Minute

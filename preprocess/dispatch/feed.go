@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/grpcerr"
+	"github.com/millrace/millrace/preprocess/dispatch/journal"
 	"github.com/millrace/millrace/preprocess/dispatch/ledger"
 	feedv1 "github.com/millrace/millrace/proto/millrace/feed/v1"
 	workerv1 "github.com/millrace/millrace/proto/millrace/worker/v1"
@@ -55,7 +56,30 @@ func (d *Dispatcher) openJob(ctx context.Context, req *feedv1.OpenJobRequest) (*
 		return nil, err
 	}
 	d.keepFacts(s)
+	if err := d.keepManifest(ctx, s); err != nil {
+		return nil, err
+	}
+	logged := make(chan struct{})
+	resp, err := d.joinJob(req, s, start, logged)
+	if err != nil {
+		return nil, err
+	}
+	var over <-chan struct{}
+	if d.book != nil {
+		over = d.book.ended
+	}
+	select {
+	case <-logged: // what a rank was told is never forgotten
+		return resp, nil
+	case <-over:
+		return nil, errGoingAway
+	case <-ctx.Done():
+		return nil, errkind.With(errkind.Canceled, fmt.Errorf("job %q: waiting for the log: %w", req.GetJob(), ctx.Err()))
+	}
+}
 
+// joinJob is openJob with everything read; logged is closed once the log has it.
+func (d *Dispatcher) joinJob(req *feedv1.OpenJobRequest, s *spec, start ledger.Position, logged chan struct{}) (*feedv1.OpenJobResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.checkOffers(s); err != nil {
@@ -77,6 +101,7 @@ func (d *Dispatcher) openJob(ctx context.Context, req *feedv1.OpenJobRequest) (*
 	r := j.ranks[seat]
 	r.joined, r.attempt, r.opened = true, req.GetAttempt(), &start
 	d.manifests[s.manifestID] = s.manifest
+	j.note(logged)
 	return &feedv1.OpenJobResponse{
 		Job: j.name, OrderDigest: s.orderDigest[:], PixelsDigest: s.pixelsDigest[:], Schema: s.schema,
 		Rows: s.rows(), Steps: s.steps(), Start: wirePosition(start),
@@ -134,7 +159,7 @@ func (s *feedService) Attach(stream feedv1.FeedService_AttachServer) error {
 		return status.Error(codes.InvalidArgument, "the first message of a sidecar must be Hello")
 	}
 	side := &sidecar{name: hello.GetSidecar(), out: newOutbox[*feedv1.AttachResponse]()}
-	j, err := s.d.attach(hello.GetJob(), side)
+	j, err := s.d.attach(hello, side)
 	if err != nil {
 		return grpcerr.ToStatus(err)
 	}
@@ -164,9 +189,13 @@ func (s *feedService) receive(stream feedv1.FeedService_AttachServer, j *job, si
 	}
 }
 
-func (d *Dispatcher) attach(name string, side *sidecar) (*job, error) {
+func (d *Dispatcher) attach(hello *feedv1.Hello, side *sidecar) (*job, error) {
+	name := hello.GetJob()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.checkTerm("sidecar "+side.name, hello.GetTerm()); err != nil {
+		return nil, err
+	}
 	j := d.jobs[name]
 	if j == nil {
 		return nil, errkind.Errorf(errkind.NotFound, "there is no job %q; open it first", name)
@@ -176,6 +205,8 @@ func (d *Dispatcher) attach(name string, side *sidecar) (*job, error) {
 		j.drop(old)
 	}
 	j.sidecars[side.name] = side
+	side.out.put(&feedv1.AttachResponse{Message: &feedv1.AttachResponse_Welcome{Welcome: &feedv1.Welcome{Term: d.term}}})
+	side.out.put(&feedv1.AttachResponse{Message: &feedv1.AttachResponse_Beat{Beat: d.sign()}})
 	return j, nil
 }
 
@@ -240,16 +271,17 @@ func (j *job) handleSeek(side *sidecar, seek *feedv1.Seek) error {
 	case seek.GetAttempt() < r.attempt:
 		return refuse(errkind.Errorf(errkind.Conflict, "%s of job %q is at restart %d; restart %d is stale", j.spec.name(r.index), j.name, r.attempt, seek.GetAttempt()))
 	}
-	p, err := j.resolve(r, seek.GetPosition())
+	p, err := j.resolve(r, seek)
 	if err != nil {
 		return refuse(err)
 	}
-	j.seek(r, side, p)
+	j.seek(r, side, p, seek.GetGeneration())
 	return nil
 }
 
 // resolve finds the source partition of a position that a rank asks for.
-func (j *job) resolve(r *rank, p *feedv1.Position) (ledger.Position, error) {
+func (j *job) resolve(r *rank, seek *feedv1.Seek) (ledger.Position, error) {
+	p := seek.GetPosition()
 	out := ledger.Position{Epoch: p.GetEpoch(), Step: p.GetStep(), Row: p.GetRow()}
 	if out.Step < 0 || out.Row < 0 {
 		return out, errkind.Errorf(errkind.Invalid, "step %d, row %d of epoch %d is not a position", out.Step, out.Row, out.Epoch)
@@ -266,6 +298,13 @@ func (j *job) resolve(r *rank, p *feedv1.Position) (ledger.Position, error) {
 	}
 	if o := r.opened; o != nil && o.Epoch == out.Epoch && o.Step == out.Step && o.Row == out.Row {
 		return *o, nil
+	}
+	if c, err := j.d.position(j.spec, seek.GetCursor(), true); err == nil && seek.GetCursor() != "" &&
+		c.Epoch == out.Epoch && c.Step == out.Step && c.Row == out.Row {
+		return c, nil
+	}
+	if s := j.start; s.Epoch == out.Epoch && s.Step == out.Step && s.Row == out.Row {
+		return s, nil
 	}
 	if j.ledger != nil {
 		if found, ok := j.ledger.Find(out.Epoch, out.Step, out.Row); ok {
@@ -307,6 +346,7 @@ func (d *Dispatcher) stopJob(j *job, why error) {
 		s.out.close(why)
 	}
 	delete(d.jobs, j.name)
+	d.book.put(nil, journal.Record{Ended: j.name})
 	for _, other := range d.jobs {
 		if other.spec.manifestID == j.spec.manifestID {
 			return

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/loader/order"
+	"github.com/millrace/millrace/preprocess/dispatch/journal"
 	"github.com/millrace/millrace/preprocess/dispatch/ledger"
 	"github.com/millrace/millrace/preprocess/exec"
 	"github.com/millrace/millrace/preprocess/lineage"
@@ -24,7 +25,10 @@ type job struct {
 	sidecars map[string]*sidecar
 
 	generation uint64
-	start      ledger.Position // of the generation
+	// fingerprint of the workers that serve it; empty until the first does.
+	fingerprint string
+	marked      journal.Position // last logged
+	start       ledger.Position  // of the generation
 	// The rest is nil or empty while no generation runs.
 	core    *exec.Core
 	ledger  *ledger.Ledger
@@ -49,6 +53,8 @@ type rank struct {
 	sidecar *sidecar
 	opened  *ledger.Position // where its cursor leads
 	want    *ledger.Position // asked for, until a generation begins
+	// wantGeneration is that in which it goes on there; 0: it asks for the position.
+	wantGeneration uint64
 	// epoch and step are its consumed mark: all steps below are consumed.
 	epoch uint64
 	step  int64
@@ -75,8 +81,8 @@ func (d *Dispatcher) newJob(name string, s *spec) *job {
 	return j
 }
 
-// begin starts a generation at p: workers drop what they have, sidecars what they were told.
-func (j *job) begin(p ledger.Position) error {
+// set makes ready for a generation whose stream begins at p.
+func (j *job) set(p ledger.Position) error {
 	s := j.spec
 	book, err := ledger.New(ledger.Config{
 		KeepsRows: s.plan.KeepsRows, Stages: len(s.plan.Stages), GlobalBatch: s.globalBatch, Tail: s.tail,
@@ -90,14 +96,24 @@ func (j *job) begin(p ledger.Position) error {
 		Stages: []exec.StageSpec{{Name: "grant", Resources: map[string]int{grantSlot: 1}}},
 		// A worker's own core bounds what its tasks hold unread.
 		MaxUnread: 1 << 20,
+		// Workers and sidecars may still know attempts that a dispatcher before this one has granted.
+		AttemptsBefore: uint32((j.d.term - 1) % (1 << 20) * attemptsPerTerm),
 	})
 	if err != nil {
 		return fmt.Errorf("job %s: %w", j.name, err)
 	}
-	j.generation++
 	j.start, j.ledger, j.core, j.failed, j.skew = p, book, core, nil, skew{}
 	j.members, j.tasks, j.orders = map[string]bool{}, map[lineage.ID]task{}, map[uint64]*order.Epoch{}
 	j.next = lineage.SourceID(p.Epoch, uint64(p.Partition)) //nolint:gosec // Never negative.
+	return nil
+}
+
+// begin starts a generation at p: workers drop what they have, sidecars what they were told.
+func (j *job) begin(p ledger.Position) error {
+	if err := j.set(p); err != nil {
+		return err
+	}
+	j.generation++
 	for _, r := range j.ranks {
 		r.want, r.epoch, r.step = nil, p.Epoch, p.Step
 	}
@@ -107,8 +123,10 @@ func (j *job) begin(p ledger.Position) error {
 				Cancel: &workerv1.Cancel{Job: j.name, BelowGeneration: j.generation},
 			}})
 		}
+		delete(w.held, j.name)
 		j.join(w)
 	}
+	j.note(nil)
 	for _, s := range j.sidecars {
 		j.tellStarted(s)
 	}
@@ -130,6 +148,7 @@ func (j *job) end() {
 		}
 	}
 	j.core, j.ledger, j.members, j.tasks, j.orders, j.skew = nil, nil, nil, nil, nil, skew{}
+	j.generation++ // nobody goes on with the one that has ended
 }
 
 // join makes a worker known to the running generation.
@@ -147,6 +166,7 @@ func (j *job) join(w *worker) {
 	}
 	j.members[w.name] = true
 	j.apply(exec.NodeJoined{Node: exec.NodeID(w.name), Slots: map[string]int{grantSlot: w.grants()}, BudgetBytes: w.budget})
+	j.adopt(w)
 }
 
 // apply tells the core; an event that contradicts its state is a fault of ours or of a worker, so it is logged.
@@ -216,7 +236,7 @@ func (j *job) order(epoch uint64) *order.Epoch {
 
 // decide lets the core choose and sends what it chose. It must follow every change.
 func (j *job) decide() {
-	if j.core == nil || j.failed != nil {
+	if j.core == nil || j.failed != nil || j.d.settling {
 		return
 	}
 	j.apply(exec.Tick{Now: j.d.now()})
@@ -432,6 +452,7 @@ func (j *job) free(outputs []ledger.Output) {
 // leave takes a rank out. When the last one is gone the job gives its memory back.
 func (j *job) leave(r *rank) {
 	r.joined, r.sidecar, r.want, r.opened = false, nil, nil, nil
+	defer j.note(nil)
 	if !j.hasRanks() {
 		j.end()
 		j.idleSince = j.d.now()

@@ -6,6 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type metrics struct {
 	sealed      prometheus.Counter
 	bad         *prometheus.CounterVec
+	adopted     prometheus.Counter
 	jobs        prometheus.GaugeFunc
 	workers     prometheus.GaugeFunc
 	outstanding prometheus.GaugeFunc
@@ -27,6 +28,9 @@ func newMetrics(d *Dispatcher) *metrics {
 		bad: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_dispatcher_bad_samples_total", Help: "Samples that an operator can't process, by what became of them.",
 		}, []string{"on_error"}),
+		adopted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "millrace_dispatcher_adopted_partitions_total", Help: "Source partitions that were taken over from workers that came back.",
+		}),
 		jobs: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "millrace_dispatcher_jobs", Help: "Jobs that are known.",
 		}, sum(func() float64 { return float64(len(d.jobs)) })),
@@ -57,5 +61,5 @@ func newMetrics(d *Dispatcher) *metrics {
 // Collectors are the dispatcher's metrics, for a registry.
 func (d *Dispatcher) Collectors() []prometheus.Collector {
 	m := d.metrics
-	return []prometheus.Collector{m.sealed, m.bad, m.jobs, m.workers, m.outstanding, m.held}
+	return []prometheus.Collector{m.sealed, m.bad, m.adopted, m.jobs, m.workers, m.outstanding, m.held}
 }

@@ -13,8 +13,11 @@ import (
 // seek takes a rank's request for a position. A rank that comes back to where it was, or to where a slower rank is, joins
 // the running generation again: everything from there on is still held. Otherwise a new one begins once all ranks have
 // asked for the same.
-func (j *job) seek(r *rank, s *sidecar, p ledger.Position) {
-	r.sidecar = s
+func (j *job) seek(r *rank, s *sidecar, p ledger.Position, generation uint64) {
+	r.sidecar, r.wantGeneration = s, generation
+	if j.core == nil && generation > s.generation {
+		s.generation = generation
+	}
 	if j.core != nil && j.failed == nil && j.within(r, p) && j.stillThere(p) {
 		r.want, r.epoch, r.step = nil, p.Epoch, p.Step
 		j.tellStarted(s)
@@ -61,6 +64,12 @@ func (j *job) tryBegin() {
 		if r.want == nil {
 			return
 		}
+	}
+	if generation := j.resumable(); j.core == nil && generation > 0 {
+		if err := j.resume(generation); err != nil {
+			j.fail(err)
+		}
+		return
 	}
 	first := *j.ranks[0].want
 	for _, r := range j.ranks {

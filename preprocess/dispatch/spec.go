@@ -51,6 +51,11 @@ type spec struct {
 // newSpec plans a job: it reads or builds the manifest, which may take long, and checks everything that can be checked
 // before a sample is read.
 func (d *Dispatcher) newSpec(ctx context.Context, req *feedv1.OpenJobRequest) (*spec, error) {
+	return d.specOver(ctx, req, nil)
+}
+
+// specOver is newSpec over a manifest that is there already; nil: it is looked for.
+func (d *Dispatcher) specOver(ctx context.Context, req *feedv1.OpenJobRequest, manifest *dataset.Manifest) (*spec, error) {
 	r, err := recipe.Parse(req.GetRecipe())
 	if err != nil {
 		return nil, err
@@ -63,8 +68,10 @@ func (d *Dispatcher) newSpec(ctx context.Context, req *feedv1.OpenJobRequest) (*
 	if _, err := plan.New(r); err != nil {
 		return nil, err
 	}
-	if s.manifest, err = d.manifest(ctx, r.Source); err != nil {
-		return nil, err
+	if s.manifest = manifest; s.manifest == nil {
+		if s.manifest, err = d.manifest(ctx, r.Source); err != nil {
+			return nil, err
+		}
 	}
 	s.manifestID = s.manifest.ID()
 	if s.manifest.NumSamples() == 0 {

@@ -22,7 +22,7 @@ func (s *statusService) GetStatus(context.Context, *statusv1.GetStatusRequest) (
 func (d *Dispatcher) Status() *statusv1.GetStatusResponse {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	out := &statusv1.GetStatusResponse{Version: d.cfg.Version, Term: 1}
+	out := &statusv1.GetStatusResponse{Version: d.cfg.Version, Term: d.term}
 	for _, j := range d.sortedJobs() {
 		out.Jobs = append(out.Jobs, j.status())
 	}

@@ -33,6 +33,8 @@ type worker struct {
 	beat                                *workerv1.Heartbeat
 	draining                            bool
 	jobs                                map[string]bool // jobs whose plan it has
+	// held is what it had when it registered, by job, as far as that was not looked at yet.
+	held map[string][]*workerv1.SourceHeld
 }
 
 // grantSlot is the resource of the dispatcher's level of the executor: source partitions outstanding on a worker.
@@ -68,7 +70,9 @@ func (s *workerService) Connect(stream workerv1.WorkerService_ConnectServer) err
 	if err != nil {
 		return grpcerr.ToStatus(err)
 	}
-	s.d.addWorker(w, register.GetHeld())
+	if err := s.d.addWorker(w, register); err != nil {
+		return grpcerr.ToStatus(err)
+	}
 	defer s.d.removeWorker(w)
 
 	ctx, cancel := context.WithCancelCause(stream.Context())
@@ -144,9 +148,24 @@ func (d *Dispatcher) handleWorker(w *worker, m *workerv1.ConnectRequest) {
 	}
 }
 
-func (d *Dispatcher) addWorker(w *worker, held []*workerv1.Held) {
+// checkTerm refuses whoever has seen a dispatcher with a higher term: that one leads, and this one was not told.
+func (d *Dispatcher) checkTerm(who string, seen uint64) error {
+	if seen <= d.term {
+		return nil
+	}
+	err := errkind.Errorf(errkind.Conflict, "%s has seen a dispatcher of term %d; this one, of term %d, was replaced", who, seen, d.term)
+	if d.book != nil {
+		d.fenced(err)
+	}
+	return errkind.With(errkind.Unavailable, err)
+}
+
+func (d *Dispatcher) addWorker(w *worker, register *workerv1.Register) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.checkTerm("worker "+w.name, register.GetTerm()); err != nil {
+		return err
+	}
 	if old := d.workers[w.name]; old != nil {
 		old.out.close(errReplaced)
 		d.dropWorker(old)
@@ -154,29 +173,30 @@ func (d *Dispatcher) addWorker(w *worker, held []*workerv1.Held) {
 	w.lastSeen = d.now()
 	d.workers[w.name] = w
 	w.out.put(&workerv1.ConnectResponse{Message: &workerv1.ConnectResponse_Welcome{Welcome: &workerv1.Welcome{
-		Term: 1, HeartbeatMs: d.cfg.Heartbeat.Milliseconds(),
+		Term: d.term, HeartbeatMs: d.cfg.Heartbeat.Milliseconds(),
 	}}})
+	w.out.put(&workerv1.ConnectResponse{Message: &workerv1.ConnectResponse_Beat{Beat: d.sign()}})
 	d.cfg.Logger.Info("worker joined", "worker", w.name, "address", w.address, "slots", w.slots, "budget_bytes", w.budget)
-	d.dropHeld(w, held)
+	w.held = map[string][]*workerv1.SourceHeld{}
+	for _, h := range register.GetSources() {
+		w.held[h.GetJob()] = append(w.held[h.GetJob()], h)
+	}
+	for name := range w.held {
+		if d.jobs[name] == nil {
+			delete(w.held, name)
+			w.out.put(&workerv1.ConnectResponse{Message: &workerv1.ConnectResponse_EndJob{EndJob: &workerv1.EndJob{Job: name}}})
+		}
+	}
 	for _, j := range d.sortedJobs() {
 		j.join(w)
+	}
+	delete(d.missing, w.name)
+	d.settle(d.now())
+	for _, j := range d.sortedJobs() {
 		j.decide()
 	}
-}
-
-// dropHeld frees what a worker kept from an earlier connection: it was given up when that broke.
-func (d *Dispatcher) dropHeld(w *worker, held []*workerv1.Held) {
-	byJob := map[string][]*workerv1.PartitionID{}
-	for _, h := range held {
-		byJob[h.GetJob()] = append(byJob[h.GetJob()], h.GetOutput().GetId())
-	}
-	for name, ids := range byJob {
-		if d.jobs[name] == nil {
-			w.out.put(&workerv1.ConnectResponse{Message: &workerv1.ConnectResponse_EndJob{EndJob: &workerv1.EndJob{Job: name}}})
-			continue
-		}
-		w.out.put(&workerv1.ConnectResponse{Message: &workerv1.ConnectResponse_Free{Free: &workerv1.Free{Job: name, Ids: ids}}})
-	}
+	d.noteWorkers()
+	return nil
 }
 
 func (d *Dispatcher) removeWorker(w *worker) {
@@ -191,6 +211,7 @@ func (d *Dispatcher) removeWorker(w *worker) {
 // dropWorker takes w out: what only it held is made again elsewhere.
 func (d *Dispatcher) dropWorker(w *worker) {
 	delete(d.workers, w.name)
+	d.noteWorkers()
 	for _, j := range d.sortedJobs() {
 		if j.core != nil && j.members[w.name] {
 			delete(j.members, w.name)

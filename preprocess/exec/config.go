@@ -84,6 +84,9 @@ type Config struct {
 	// ReplayReserve is the share of each budget, in [0, 1), that is kept for replays and awaited source
 	// partitions; 0 is DefaultReplayReserve.
 	ReplayReserve float64
+	// AttemptsBefore is how many attempts of any task may have been made before this core knew of them: its own have
+	// higher numbers.
+	AttemptsBefore uint32
 }
 
 // check fills the defaults of cfg in. Errors are of kind Invalid.

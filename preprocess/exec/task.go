@@ -49,26 +49,19 @@ func (c *Core) launch(p *part, n *node) {
 		c.lastTask++
 		p.task = c.lastTask
 	}
-	p.attempt++
-	st := c.stages[p.stage]
+	first := p.attempt == 0
+	p.attempt = max(p.attempt, c.cfg.AttemptsBefore) + 1
 	t := &task{
-		id: p.task, attempt: p.attempt, part: p, node: n, replay: p.attempt > 1 || p.src.replay,
+		id: p.task, attempt: p.attempt, part: p, node: n, replay: !first || p.src.replay,
 		expected: need - extra, copied: extra, started: c.now, pausedAt: -1, lateAt: -1,
 	}
-	ev := Launch{Task: t.id, Attempt: t.attempt, Stage: int(p.stage), Node: n.id, Input: p.id, Replay: t.replay, Skip: c.skips(p)}
+	ev := Launch{Task: t.id, Attempt: t.attempt, Stage: int(p.stage), Node: n.id, Input: p.id, Replay: t.replay, Skip: c.skips(p, first)}
 	t.partial = len(ev.Skip) > 0
 	if p.stage > 0 {
 		ev.InputNode = p.node.id
 		c.markTaken(p)
 	}
-	c.setState(p, running)
-	p.run = t
-	c.tasks[t.id] = t
-	n.tasks[t.id] = t
-	n.runs[p.stage]++
-	for _, r := range st.takes {
-		n.free[r.index] -= r.slots
-	}
+	c.begin(t)
 	c.setReserve(t, charge-extra)
 	c.charge(n, extra)
 	c.overdraw(n, p.src)
@@ -78,9 +71,51 @@ func (c *Core) launch(p *part, n *node) {
 	}
 }
 
+// begin puts a task on its node.
+func (c *Core) begin(t *task) {
+	p, n := t.part, t.node
+	c.setState(p, running)
+	p.run = t
+	c.tasks[t.id] = t
+	n.tasks[t.id] = t
+	n.runs[p.stage]++
+	for _, r := range c.stages[p.stage].takes {
+		n.free[r.index] -= r.slots
+	}
+}
+
+// Adopt makes a source partition that waits for a task one whose task runs on a node already, as attempt: a core that
+// begins in the middle of things hears of it from the node. Reports of the task follow as if it had been launched here.
+// An attempt that is not above all that are known, or a source partition that is not offered or runs elsewhere, is an
+// error of kind Conflict.
+func (c *Core) Adopt(id lineage.ID, on NodeID, attempt uint32) (TaskID, error) {
+	src, n := c.sources[id], c.nodes[on]
+	switch {
+	case src == nil || src.root.state != ready:
+		return 0, errkind.Errorf(errkind.Conflict, "source partition %s does not wait for a task", id)
+	case n == nil:
+		return 0, errkind.Errorf(errkind.Conflict, "node %q is not there", on)
+	case attempt == 0 || attempt < src.root.attempt:
+		return 0, errkind.Errorf(errkind.Conflict, "attempt %d of source partition %s is older than attempt %d", attempt, id, src.root.attempt)
+	}
+	p := src.root
+	c.dequeue(p)
+	if p.task == 0 {
+		c.lastTask++
+		p.task = c.lastTask
+	}
+	p.attempt = attempt
+	// Its time and size are no measure: it began before.
+	t := &task{id: p.task, attempt: attempt, part: p, node: n, partial: true, started: c.now, pausedAt: -1, lateAt: -1}
+	c.begin(t)
+	c.touch(n)
+	c.settleGroup(src.group, n)
+	return t.id, nil
+}
+
 // skips lists the outputs of p that are not absent, and remembers that they were skipped.
-func (c *Core) skips(p *part) []lineage.ID {
-	if int(p.stage) == len(c.stages)-1 && p.attempt == 1 {
+func (c *Core) skips(p *part, first bool) []lineage.ID {
+	if first && int(p.stage) == len(c.stages)-1 {
 		for _, id := range p.src.skipped(p.id) {
 			k := newPart(id, p.src, p)
 			k.state = gone

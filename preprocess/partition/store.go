@@ -158,6 +158,17 @@ func (s *Store) DropBelow(job string, generation uint64) {
 	s.drop(job, func(h held) bool { return h.generation < generation })
 }
 
+// DropSources drops the partitions of a job that were made of some source partitions.
+func (s *Store) DropSources(job string, sources ...lineage.ID) {
+	if len(sources) == 0 {
+		return
+	}
+	s.drop(job, func(h held) bool {
+		id := h.partition.id
+		return slices.Contains(sources, lineage.SourceID(id.Epoch, id.Source))
+	})
+}
+
 func (s *Store) drop(job string, match func(held) bool) {
 	s.mu.Lock()
 	dropped := s.take(job, match)

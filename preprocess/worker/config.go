@@ -106,7 +106,7 @@ const (
 	gather = 2 * time.Millisecond
 	// firstBackoff and maxBackoff bound the pause before the next try to connect, which doubles from try to try.
 	firstBackoff = 100 * time.Millisecond
-	maxBackoff   = 5 * time.Second
+	maxBackoff   = 500 * time.Millisecond
 	// defaultHeartbeat is the pause between heartbeats until the dispatcher says otherwise.
 	defaultHeartbeat = time.Second
 	// trimEvery is the pace at which idle memory is given back to the system.

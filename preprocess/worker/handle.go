@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/preprocess/exec/run"
@@ -23,11 +24,12 @@ func (w *Worker) handle(ctx context.Context, m *workerv1.ConnectResponse) {
 		var ids []lineage.ID
 		if ids, err = idsFromWire(m.GetFree().GetIds()); err == nil {
 			w.store.Free(m.GetFree().GetJob(), ids...)
+			w.out.freed(m.GetFree().GetJob(), ids...)
 		}
 	case m.GetNeeded() != nil:
 		w.needed(m.GetNeeded())
 	case m.GetCancel() != nil:
-		w.cancel(m.GetCancel().GetJob(), m.GetCancel().GetBelowGeneration())
+		err = w.cancel(m.GetCancel())
 	case m.GetEndJob() != nil:
 		w.end(ctx, m.GetEndJob().GetJob())
 	}
@@ -70,6 +72,7 @@ func (w *Worker) end(ctx context.Context, name string) {
 		j.runner.WithdrawBelow(math.MaxUint64) // so that nothing is kept after the next line
 	}
 	w.store.DropJob(name)
+	w.out.forget(name, func(lineage.ID, run.Grant) bool { return true })
 	if j == nil {
 		return
 	}
@@ -99,6 +102,7 @@ func (w *Worker) run(msg *workerv1.Run) error {
 			continue
 		}
 		j.quarantine(task.GetQuarantined())
+		w.out.granted(j.name, id, grant, len(skip) > 0)
 		offers = append(offers, j.offer(id, grant, skip))
 	}
 	if j != nil {
@@ -116,12 +120,23 @@ func (w *Worker) refuse(job string, id lineage.ID, grant run.Grant, err error) {
 	w.out.put(failedEvent(job, id, grant, err))
 }
 
-// cancel drops the tasks and outputs of earlier generations.
-func (w *Worker) cancel(job string, below uint64) {
-	if j := w.job(job); j != nil {
-		j.runner.WithdrawBelow(below)
+// cancel drops the tasks and outputs of earlier generations, and those of single source partitions.
+func (w *Worker) cancel(m *workerv1.Cancel) error {
+	sources, err := idsFromWire(m.GetSources())
+	if err != nil {
+		return err
 	}
-	w.store.DropBelow(job, below)
+	name, below := m.GetJob(), m.GetBelowGeneration()
+	if j := w.job(name); j != nil {
+		j.runner.WithdrawBelow(below)
+		j.runner.Withdraw(sources...)
+	}
+	w.store.DropBelow(name, below)
+	w.store.DropSources(name, sources...)
+	w.out.forget(name, func(id lineage.ID, grant run.Grant) bool {
+		return grant.Generation < below || slices.Contains(sources, id)
+	})
+	return nil
 }
 
 // needed puts a source partition before all else.

@@ -2,20 +2,22 @@ package worker
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/internal/grpcerr"
+	"github.com/millrace/millrace/internal/service"
 	workerv1 "github.com/millrace/millrace/proto/millrace/worker/v1"
 )
+
+// errSilent ends a stream on which nothing comes any more.
+var errSilent = errkind.Errorf(errkind.Unavailable, "the dispatcher gives no sign of life")
 
 // session registers with the dispatcher and serves it until the stream breaks. admitted says whether the dispatcher
 // took the worker.
 func (w *Worker) session(ctx context.Context) (admitted bool, err error) {
 	sctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w.forgetUnfinished()
 	stream, err := w.client.Connect(sctx)
 	if err != nil {
 		return false, grpcerr.FromStatus(err)
@@ -29,7 +31,7 @@ func (w *Worker) session(ctx context.Context) (admitted bool, err error) {
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
-		cancel(w.receive(ctx, stream, welcome))
+		cancel(w.receive(ctx, stream, welcome, func() { cancel(errSilent) }))
 	}()
 	defer func() {
 		cancel(nil)
@@ -46,15 +48,6 @@ func (w *Worker) session(ctx context.Context) (admitted bool, err error) {
 	}
 }
 
-// forgetUnfinished drops what was granted over the last stream: the dispatcher grants it anew, here or elsewhere.
-// Finished partitions stay and are registered.
-func (w *Worker) forgetUnfinished() {
-	for _, j := range w.allJobs() {
-		j.runner.WithdrawBelow(math.MaxUint64)
-	}
-	w.out.clear()
-}
-
 // accept takes the dispatcher's term.
 func (w *Worker) accept(m *workerv1.Welcome) error {
 	w.mu.Lock()
@@ -68,12 +61,17 @@ func (w *Worker) accept(m *workerv1.Welcome) error {
 }
 
 // receive carries out what the dispatcher says, until the stream ends. Jobs live as long as ctx.
-func (w *Worker) receive(ctx context.Context, stream workerv1.WorkerService_ConnectClient, welcome chan<- *workerv1.Welcome) error {
+//
+// A dispatcher that gives signs of life and then none is taken for lost: it may be frozen, with its connections open.
+func (w *Worker) receive(ctx context.Context, stream workerv1.WorkerService_ConnectClient, welcome chan<- *workerv1.Welcome, silent func()) error {
+	var watch service.Silence
+	defer watch.Stop()
 	for admitted := false; ; {
 		m, err := stream.Recv()
 		if err != nil {
 			return grpcerr.FromStatus(err)
 		}
+		watch.Heard(time.Duration(m.GetBeat().GetNextMs())*time.Millisecond, silent)
 		if first := m.GetWelcome(); first != nil && !admitted {
 			admitted = true
 			welcome <- first

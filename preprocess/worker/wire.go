@@ -110,8 +110,9 @@ func (w *Worker) registerToWire() *workerv1.Register {
 	for name, n := range w.cfg.Slots {
 		msg.Slots[name] = uint32(n) //nolint:gosec // Checked by Validate.
 	}
-	for _, h := range w.store.Held() {
-		msg.Held = append(msg.Held, &workerv1.Held{Job: h.Job, Output: outputToWire(h)})
-	}
+	w.mu.Lock()
+	msg.Term = w.term
+	w.mu.Unlock()
+	msg.Sources = w.out.register()
 	return msg
 }

@@ -135,6 +135,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		if admitted {
 			backoff = firstBackoff
 		}
+		if peers, ok := w.deps.Dispatcher.(interface{ Leave() }); ok {
+			peers.Leave()
+		}
 		w.deps.Logger.Warn("connection to the dispatcher is lost", "worker", w.cfg.Name, "error", err, "next_try", backoff)
 		if !w.pause(ctx, backoff) {
 			return nil

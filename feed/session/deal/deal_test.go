@@ -172,7 +172,7 @@ func TestRankComesBackToWhereItWas(t *testing.T) {
 		t.Fatalf("coming back asks for %v", got)
 	}
 	s.Resync()
-	want := []deal.Action{deal.Seek{Seat: 0, Position: back}, deal.Seek{Seat: 1, Position: deal.Position{Step: 2, Row: 4}}}
+	want := []deal.Action{deal.Seek{Seat: 0, Position: back}, deal.Seek{Seat: 1, Position: deal.Position{Step: 2, Row: 4}, Generation: 1}}
 	if diff := cmp.Diff(want, s.Take()); diff != "" {
 		t.Fatalf("seeks (-want +got):\n%s", diff)
 	}

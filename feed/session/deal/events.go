@@ -310,6 +310,7 @@ func (s *State) consume(r *seat, number int64) {
 		s.drop(b)
 		if b.LastPart {
 			mark = &Mark{Seat: r.id, Generation: s.generation, Epoch: b.Epoch, Step: b.Step + 1}
+			r.cursor = b.Cursor
 		}
 	}
 	if mark == nil {
@@ -318,6 +319,7 @@ func (s *State) consume(r *seat, number int64) {
 	s.emit(*mark)
 	s.marks[r.id] = place{epoch: mark.Epoch, step: mark.Step}
 	r.forget()
+	r.cursorAt = r.place(r.base)
 	s.forget()
 }
 

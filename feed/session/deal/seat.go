@@ -14,8 +14,10 @@ type seat struct {
 	// base being the first part of the oldest global batch that is not consumed whole.
 	window               []*Batch
 	base, consumed, sent int64
-	next                 place // of the batch after the window
-	done                 bool  // no batch follows the window
+	next                 place  // of the batch after the window
+	cursor               string // of the last global batch that was consumed, which leads to cursorAt
+	cursorAt             place
+	done                 bool // no batch follows the window
 
 	// streamEpoch is the epoch that its stream carries, streamFirst the number of the stream's first batch.
 	streamEpoch uint64

@@ -326,6 +326,7 @@ func (s *State) carryOver(r *seat, from int64) {
 		return
 	}
 	r.base, r.consumed, r.sent = old.base, old.consumed, old.sent
+	r.cursor, r.cursorAt = old.cursor, old.cursorAt
 	r.streamEpoch, r.streamFirst = old.streamEpoch, old.streamFirst
 	r.next = first
 	s.advance(r)
@@ -346,7 +347,13 @@ func (s *State) Resync() {
 			s.emit(Seek{Seat: r.id, Position: *r.asked})
 		case r.dealt:
 			at := r.place(r.base)
-			s.emit(Seek{Seat: r.id, Position: Position{Epoch: at.epoch, Step: at.step, Row: s.epoch(at.epoch).firstRow(at.step)}})
+			seek := Seek{
+				Seat: r.id, Position: Position{Epoch: at.epoch, Step: at.step, Row: s.epoch(at.epoch).firstRow(at.step)}, Generation: s.generation,
+			}
+			if r.cursorAt == at {
+				seek.Cursor = r.cursor
+			}
+			s.emit(seek)
 		}
 	}
 }

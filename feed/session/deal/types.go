@@ -197,6 +197,10 @@ type (
 	Seek struct {
 		Seat     int
 		Position Position
+		// Generation in which the rank goes on there; 0: it waits to be granted the position. Cursor leads there, where
+		// one is known.
+		Generation uint64
+		Cursor     string
 	}
 	// Reattach asks for a new stream to the dispatcher, and a Resync on it: a seat has come back to where it was in
 	// the generation under way, and what was said of that has to be said again.

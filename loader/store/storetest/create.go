@@ -13,6 +13,7 @@ import (
 
 // createdOnce is the law of store.Creator; buckets that only read have no part in it.
 func createdOnce(t *testing.T, s Subject) {
+	t.Helper()
 	c, ok := s.Bucket.(store.Creator)
 	if !ok {
 		return

@@ -87,3 +87,15 @@ func (l *Ledger) Find(number uint64, step, row int64) (Position, bool) {
 	}
 	return Position{}, false
 }
+
+// Passed says whether the first rows of a source partition are consumed by every rank, or lie before the start.
+func (l *Ledger) Passed(source lineage.ID, rows int64) bool {
+	e, s, _ := l.locate(source)
+	switch {
+	case e == nil:
+		return true
+	case s.base < 0:
+		return false
+	}
+	return s.base+rows <= e.consumed
+}

@@ -185,10 +185,10 @@ func (r *Runner) Offer(offers ...Offer) {
 	})
 }
 
-// Withdraw drops source partitions: their tasks are cancelled and nothing more is reported of them. What was kept of
-// their last stage stays.
+// Withdraw drops source partitions: their tasks are cancelled, and when it returns nothing more is reported of them. What
+// was kept of their last stage stays.
 func (r *Runner) Withdraw(ids ...lineage.ID) {
-	r.post(func() { r.withdraw(ids...) })
+	r.ask(func() { r.withdraw(ids...) })
 }
 
 func (r *Runner) withdraw(ids ...lineage.ID) {

@@ -587,7 +587,9 @@ type Hello struct {
 	// Name of the sidecar, unique among live ones.
 	Sidecar string `protobuf:"bytes,1,opt,name=sidecar,proto3" json:"sidecar,omitempty"`
 	// Job name.
-	Job           string `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	Job string `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	// Highest term of a dispatcher that the sidecar has seen; one with a lower term has to give way.
+	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -636,6 +638,13 @@ func (x *Hello) GetJob() string {
 	return ""
 }
 
+func (x *Hello) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
 // Seek asks for batches from a position on. A generation begins when all seats have asked for the same one. A seat is one
 // of the processes that share the batches of a rank: number rank * peers + peer of the job.
 type Seek struct {
@@ -645,7 +654,11 @@ type Seek struct {
 	// Where; step and row as OpenJob or an earlier Sealed gave them.
 	Position *Position `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
 	// Restart count of the run.
-	Attempt       uint64 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Attempt uint64 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Generation in which the rank goes on there, after the stream to the dispatcher broke; 0: it asks for the position.
+	Generation uint64 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Cursor that leads there, if the sidecar has one: it says in which source partition the row lies.
+	Cursor        string `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -699,6 +712,20 @@ func (x *Seek) GetAttempt() uint64 {
 		return x.Attempt
 	}
 	return 0
+}
+
+func (x *Seek) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Seek) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
 }
 
 // Consumed moves a seat's mark. A rank has consumed what all its peers have.
@@ -833,6 +860,8 @@ type AttachResponse struct {
 	//	*AttachResponse_EpochEnd
 	//	*AttachResponse_Failed
 	//	*AttachResponse_Waiting
+	//	*AttachResponse_Welcome
+	//	*AttachResponse_Beat
 	Message       isAttachResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -929,6 +958,24 @@ func (x *AttachResponse) GetWaiting() *Waiting {
 	return nil
 }
 
+func (x *AttachResponse) GetWelcome() *Welcome {
+	if x != nil {
+		if x, ok := x.Message.(*AttachResponse_Welcome); ok {
+			return x.Welcome
+		}
+	}
+	return nil
+}
+
+func (x *AttachResponse) GetBeat() *v1.Beat {
+	if x != nil {
+		if x, ok := x.Message.(*AttachResponse_Beat); ok {
+			return x.Beat
+		}
+	}
+	return nil
+}
+
 type isAttachResponse_Message interface {
 	isAttachResponse_Message()
 }
@@ -963,6 +1010,16 @@ type AttachResponse_Waiting struct {
 	Waiting *Waiting `protobuf:"bytes,6,opt,name=waiting,proto3,oneof"`
 }
 
+type AttachResponse_Welcome struct {
+	// First message.
+	Welcome *Welcome `protobuf:"bytes,7,opt,name=welcome,proto3,oneof"`
+}
+
+type AttachResponse_Beat struct {
+	// Nothing but a sign of life.
+	Beat *v1.Beat `protobuf:"bytes,8,opt,name=beat,proto3,oneof"`
+}
+
 func (*AttachResponse_Started) isAttachResponse_Message() {}
 
 func (*AttachResponse_Placed) isAttachResponse_Message() {}
@@ -974,6 +1031,56 @@ func (*AttachResponse_EpochEnd) isAttachResponse_Message() {}
 func (*AttachResponse_Failed) isAttachResponse_Message() {}
 
 func (*AttachResponse_Waiting) isAttachResponse_Message() {}
+
+func (*AttachResponse_Welcome) isAttachResponse_Message() {}
+
+func (*AttachResponse_Beat) isAttachResponse_Message() {}
+
+// Welcome says who serves.
+type Welcome struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Term of the dispatcher; one that was seen before is never higher.
+	Term          uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Welcome) Reset() {
+	*x = Welcome{}
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Welcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Welcome) ProtoMessage() {}
+
+func (x *Welcome) ProtoReflect() protoreflect.Message {
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
+func (*Welcome) Descriptor() ([]byte, []int) {
+	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Welcome) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
 
 // Started begins a generation: all earlier placements are void.
 type Started struct {
@@ -988,7 +1095,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[10]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1000,7 +1107,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[10]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1013,7 +1120,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{10}
+	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Started) GetGeneration() uint64 {
@@ -1043,7 +1150,7 @@ type Placed struct {
 
 func (x *Placed) Reset() {
 	*x = Placed{}
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[11]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1055,7 +1162,7 @@ func (x *Placed) String() string {
 func (*Placed) ProtoMessage() {}
 
 func (x *Placed) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[11]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1068,7 +1175,7 @@ func (x *Placed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placed.ProtoReflect.Descriptor instead.
 func (*Placed) Descriptor() ([]byte, []int) {
-	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{11}
+	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Placed) GetGeneration() uint64 {
@@ -1108,7 +1215,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[12]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1120,7 +1227,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[12]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1133,7 +1240,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{12}
+	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Placement) GetId() *v1.PartitionID {
@@ -1202,7 +1309,7 @@ type Sealed struct {
 
 func (x *Sealed) Reset() {
 	*x = Sealed{}
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[13]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1214,7 +1321,7 @@ func (x *Sealed) String() string {
 func (*Sealed) ProtoMessage() {}
 
 func (x *Sealed) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[13]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1227,7 +1334,7 @@ func (x *Sealed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sealed.ProtoReflect.Descriptor instead.
 func (*Sealed) Descriptor() ([]byte, []int) {
-	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{13}
+	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Sealed) GetGeneration() uint64 {
@@ -1277,7 +1384,7 @@ type EpochEnd struct {
 
 func (x *EpochEnd) Reset() {
 	*x = EpochEnd{}
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[14]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1396,7 @@ func (x *EpochEnd) String() string {
 func (*EpochEnd) ProtoMessage() {}
 
 func (x *EpochEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[14]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1409,7 @@ func (x *EpochEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochEnd.ProtoReflect.Descriptor instead.
 func (*EpochEnd) Descriptor() ([]byte, []int) {
-	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{14}
+	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *EpochEnd) GetGeneration() uint64 {
@@ -1355,7 +1462,7 @@ type Failed struct {
 
 func (x *Failed) Reset() {
 	*x = Failed{}
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[15]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1367,7 +1474,7 @@ func (x *Failed) String() string {
 func (*Failed) ProtoMessage() {}
 
 func (x *Failed) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[15]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1380,7 +1487,7 @@ func (x *Failed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failed.ProtoReflect.Descriptor instead.
 func (*Failed) Descriptor() ([]byte, []int) {
-	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{15}
+	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Failed) GetKind() string {
@@ -1415,7 +1522,7 @@ type Waiting struct {
 
 func (x *Waiting) Reset() {
 	*x = Waiting{}
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[16]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1534,7 @@ func (x *Waiting) String() string {
 func (*Waiting) ProtoMessage() {}
 
 func (x *Waiting) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[16]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1547,7 @@ func (x *Waiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
 func (*Waiting) Descriptor() ([]byte, []int) {
-	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{16}
+	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Waiting) GetText() string {
@@ -1461,7 +1568,7 @@ type StopJobRequest struct {
 
 func (x *StopJobRequest) Reset() {
 	*x = StopJobRequest{}
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[17]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1580,7 @@ func (x *StopJobRequest) String() string {
 func (*StopJobRequest) ProtoMessage() {}
 
 func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[17]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1593,7 @@ func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobRequest.ProtoReflect.Descriptor instead.
 func (*StopJobRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{17}
+	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StopJobRequest) GetJob() string {
@@ -1505,7 +1612,7 @@ type StopJobResponse struct {
 
 func (x *StopJobResponse) Reset() {
 	*x = StopJobResponse{}
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[18]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1624,7 @@ func (x *StopJobResponse) String() string {
 func (*StopJobResponse) ProtoMessage() {}
 
 func (x *StopJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_feed_v1_feed_proto_msgTypes[18]
+	mi := &file_millrace_feed_v1_feed_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1637,7 @@ func (x *StopJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobResponse.ProtoReflect.Descriptor instead.
 func (*StopJobResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{18}
+	return file_millrace_feed_v1_feed_proto_rawDescGZIP(), []int{19}
 }
 
 var File_millrace_feed_v1_feed_proto protoreflect.FileDescriptor
@@ -1582,14 +1689,19 @@ const file_millrace_feed_v1_feed_proto_rawDesc = "" +
 	"\x04seek\x18\x02 \x01(\v2\x16.millrace.feed.v1.SeekH\x00R\x04seek\x128\n" +
 	"\bconsumed\x18\x03 \x01(\v2\x1a.millrace.feed.v1.ConsumedH\x00R\bconsumed\x12/\n" +
 	"\x05leave\x18\x04 \x01(\v2\x17.millrace.feed.v1.LeaveH\x00R\x05leaveB\t\n" +
-	"\amessage\"3\n" +
+	"\amessage\"G\n" +
 	"\x05Hello\x12\x18\n" +
 	"\asidecar\x18\x01 \x01(\tR\asidecar\x12\x10\n" +
-	"\x03job\x18\x02 \x01(\tR\x03job\"l\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xa4\x01\n" +
 	"\x04Seek\x12\x12\n" +
 	"\x04seat\x18\x01 \x01(\rR\x04seat\x126\n" +
 	"\bposition\x18\x02 \x01(\v2\x1a.millrace.feed.v1.PositionR\bposition\x12\x18\n" +
-	"\aattempt\x18\x03 \x01(\x04R\aattempt\"h\n" +
+	"\aattempt\x18\x03 \x01(\x04R\aattempt\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x04 \x01(\x04R\n" +
+	"generation\x12\x16\n" +
+	"\x06cursor\x18\x05 \x01(\tR\x06cursor\"h\n" +
 	"\bConsumed\x12\x12\n" +
 	"\x04seat\x18\x01 \x01(\rR\x04seat\x12\x1e\n" +
 	"\n" +
@@ -1598,15 +1710,19 @@ const file_millrace_feed_v1_feed_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\x03R\x04step\"\x1b\n" +
 	"\x05Leave\x12\x12\n" +
-	"\x04seat\x18\x01 \x01(\rR\x04seat\"\xe0\x02\n" +
+	"\x04seat\x18\x01 \x01(\rR\x04seat\"\xc7\x03\n" +
 	"\x0eAttachResponse\x125\n" +
 	"\astarted\x18\x01 \x01(\v2\x19.millrace.feed.v1.StartedH\x00R\astarted\x122\n" +
 	"\x06placed\x18\x02 \x01(\v2\x18.millrace.feed.v1.PlacedH\x00R\x06placed\x122\n" +
 	"\x06sealed\x18\x03 \x01(\v2\x18.millrace.feed.v1.SealedH\x00R\x06sealed\x129\n" +
 	"\tepoch_end\x18\x04 \x01(\v2\x1a.millrace.feed.v1.EpochEndH\x00R\bepochEnd\x122\n" +
 	"\x06failed\x18\x05 \x01(\v2\x18.millrace.feed.v1.FailedH\x00R\x06failed\x125\n" +
-	"\awaiting\x18\x06 \x01(\v2\x19.millrace.feed.v1.WaitingH\x00R\awaitingB\t\n" +
-	"\amessage\"a\n" +
+	"\awaiting\x18\x06 \x01(\v2\x19.millrace.feed.v1.WaitingH\x00R\awaiting\x125\n" +
+	"\awelcome\x18\a \x01(\v2\x19.millrace.feed.v1.WelcomeH\x00R\awelcome\x12.\n" +
+	"\x04beat\x18\b \x01(\v2\x18.millrace.worker.v1.BeatH\x00R\x04beatB\t\n" +
+	"\amessage\"\x1d\n" +
+	"\aWelcome\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\"a\n" +
 	"\aStarted\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -1668,7 +1784,7 @@ func file_millrace_feed_v1_feed_proto_rawDescGZIP() []byte {
 	return file_millrace_feed_v1_feed_proto_rawDescData
 }
 
-var file_millrace_feed_v1_feed_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_millrace_feed_v1_feed_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_millrace_feed_v1_feed_proto_goTypes = []any{
 	(*Settings)(nil),        // 0: millrace.feed.v1.Settings
 	(*OpenJobRequest)(nil),  // 1: millrace.feed.v1.OpenJobRequest
@@ -1680,16 +1796,18 @@ var file_millrace_feed_v1_feed_proto_goTypes = []any{
 	(*Consumed)(nil),        // 7: millrace.feed.v1.Consumed
 	(*Leave)(nil),           // 8: millrace.feed.v1.Leave
 	(*AttachResponse)(nil),  // 9: millrace.feed.v1.AttachResponse
-	(*Started)(nil),         // 10: millrace.feed.v1.Started
-	(*Placed)(nil),          // 11: millrace.feed.v1.Placed
-	(*Placement)(nil),       // 12: millrace.feed.v1.Placement
-	(*Sealed)(nil),          // 13: millrace.feed.v1.Sealed
-	(*EpochEnd)(nil),        // 14: millrace.feed.v1.EpochEnd
-	(*Failed)(nil),          // 15: millrace.feed.v1.Failed
-	(*Waiting)(nil),         // 16: millrace.feed.v1.Waiting
-	(*StopJobRequest)(nil),  // 17: millrace.feed.v1.StopJobRequest
-	(*StopJobResponse)(nil), // 18: millrace.feed.v1.StopJobResponse
-	(*v1.PartitionID)(nil),  // 19: millrace.worker.v1.PartitionID
+	(*Welcome)(nil),         // 10: millrace.feed.v1.Welcome
+	(*Started)(nil),         // 11: millrace.feed.v1.Started
+	(*Placed)(nil),          // 12: millrace.feed.v1.Placed
+	(*Placement)(nil),       // 13: millrace.feed.v1.Placement
+	(*Sealed)(nil),          // 14: millrace.feed.v1.Sealed
+	(*EpochEnd)(nil),        // 15: millrace.feed.v1.EpochEnd
+	(*Failed)(nil),          // 16: millrace.feed.v1.Failed
+	(*Waiting)(nil),         // 17: millrace.feed.v1.Waiting
+	(*StopJobRequest)(nil),  // 18: millrace.feed.v1.StopJobRequest
+	(*StopJobResponse)(nil), // 19: millrace.feed.v1.StopJobResponse
+	(*v1.Beat)(nil),         // 20: millrace.worker.v1.Beat
+	(*v1.PartitionID)(nil),  // 21: millrace.worker.v1.PartitionID
 }
 var file_millrace_feed_v1_feed_proto_depIdxs = []int32{
 	0,  // 0: millrace.feed.v1.OpenJobRequest.settings:type_name -> millrace.feed.v1.Settings
@@ -1699,27 +1817,29 @@ var file_millrace_feed_v1_feed_proto_depIdxs = []int32{
 	7,  // 4: millrace.feed.v1.AttachRequest.consumed:type_name -> millrace.feed.v1.Consumed
 	8,  // 5: millrace.feed.v1.AttachRequest.leave:type_name -> millrace.feed.v1.Leave
 	3,  // 6: millrace.feed.v1.Seek.position:type_name -> millrace.feed.v1.Position
-	10, // 7: millrace.feed.v1.AttachResponse.started:type_name -> millrace.feed.v1.Started
-	11, // 8: millrace.feed.v1.AttachResponse.placed:type_name -> millrace.feed.v1.Placed
-	13, // 9: millrace.feed.v1.AttachResponse.sealed:type_name -> millrace.feed.v1.Sealed
-	14, // 10: millrace.feed.v1.AttachResponse.epoch_end:type_name -> millrace.feed.v1.EpochEnd
-	15, // 11: millrace.feed.v1.AttachResponse.failed:type_name -> millrace.feed.v1.Failed
-	16, // 12: millrace.feed.v1.AttachResponse.waiting:type_name -> millrace.feed.v1.Waiting
-	3,  // 13: millrace.feed.v1.Started.position:type_name -> millrace.feed.v1.Position
-	12, // 14: millrace.feed.v1.Placed.placements:type_name -> millrace.feed.v1.Placement
-	19, // 15: millrace.feed.v1.Placement.id:type_name -> millrace.worker.v1.PartitionID
-	3,  // 16: millrace.feed.v1.Sealed.position:type_name -> millrace.feed.v1.Position
-	1,  // 17: millrace.feed.v1.FeedService.OpenJob:input_type -> millrace.feed.v1.OpenJobRequest
-	4,  // 18: millrace.feed.v1.FeedService.Attach:input_type -> millrace.feed.v1.AttachRequest
-	17, // 19: millrace.feed.v1.FeedService.StopJob:input_type -> millrace.feed.v1.StopJobRequest
-	2,  // 20: millrace.feed.v1.FeedService.OpenJob:output_type -> millrace.feed.v1.OpenJobResponse
-	9,  // 21: millrace.feed.v1.FeedService.Attach:output_type -> millrace.feed.v1.AttachResponse
-	18, // 22: millrace.feed.v1.FeedService.StopJob:output_type -> millrace.feed.v1.StopJobResponse
-	20, // [20:23] is the sub-list for method output_type
-	17, // [17:20] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	11, // 7: millrace.feed.v1.AttachResponse.started:type_name -> millrace.feed.v1.Started
+	12, // 8: millrace.feed.v1.AttachResponse.placed:type_name -> millrace.feed.v1.Placed
+	14, // 9: millrace.feed.v1.AttachResponse.sealed:type_name -> millrace.feed.v1.Sealed
+	15, // 10: millrace.feed.v1.AttachResponse.epoch_end:type_name -> millrace.feed.v1.EpochEnd
+	16, // 11: millrace.feed.v1.AttachResponse.failed:type_name -> millrace.feed.v1.Failed
+	17, // 12: millrace.feed.v1.AttachResponse.waiting:type_name -> millrace.feed.v1.Waiting
+	10, // 13: millrace.feed.v1.AttachResponse.welcome:type_name -> millrace.feed.v1.Welcome
+	20, // 14: millrace.feed.v1.AttachResponse.beat:type_name -> millrace.worker.v1.Beat
+	3,  // 15: millrace.feed.v1.Started.position:type_name -> millrace.feed.v1.Position
+	13, // 16: millrace.feed.v1.Placed.placements:type_name -> millrace.feed.v1.Placement
+	21, // 17: millrace.feed.v1.Placement.id:type_name -> millrace.worker.v1.PartitionID
+	3,  // 18: millrace.feed.v1.Sealed.position:type_name -> millrace.feed.v1.Position
+	1,  // 19: millrace.feed.v1.FeedService.OpenJob:input_type -> millrace.feed.v1.OpenJobRequest
+	4,  // 20: millrace.feed.v1.FeedService.Attach:input_type -> millrace.feed.v1.AttachRequest
+	18, // 21: millrace.feed.v1.FeedService.StopJob:input_type -> millrace.feed.v1.StopJobRequest
+	2,  // 22: millrace.feed.v1.FeedService.OpenJob:output_type -> millrace.feed.v1.OpenJobResponse
+	9,  // 23: millrace.feed.v1.FeedService.Attach:output_type -> millrace.feed.v1.AttachResponse
+	19, // 24: millrace.feed.v1.FeedService.StopJob:output_type -> millrace.feed.v1.StopJobResponse
+	22, // [22:25] is the sub-list for method output_type
+	19, // [19:22] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_millrace_feed_v1_feed_proto_init() }
@@ -1740,6 +1860,8 @@ func file_millrace_feed_v1_feed_proto_init() {
 		(*AttachResponse_EpochEnd)(nil),
 		(*AttachResponse_Failed)(nil),
 		(*AttachResponse_Waiting)(nil),
+		(*AttachResponse_Welcome)(nil),
+		(*AttachResponse_Beat)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1747,7 +1869,7 @@ func file_millrace_feed_v1_feed_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_millrace_feed_v1_feed_proto_rawDesc), len(file_millrace_feed_v1_feed_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

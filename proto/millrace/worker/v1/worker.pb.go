@@ -224,10 +224,12 @@ type Register struct {
 	Fingerprint string `protobuf:"bytes,5,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	// Version of the program.
 	Version string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
-	// Partitions that the worker still holds, after a reconnect.
-	Held []*Held `protobuf:"bytes,7,rep,name=held,proto3" json:"held,omitempty"`
 	// Functions in Python that the worker runs: "imports", "shipped" (and imports) or, empty, none.
-	Python        string `protobuf:"bytes,8,opt,name=python,proto3" json:"python,omitempty"`
+	Python string `protobuf:"bytes,8,opt,name=python,proto3" json:"python,omitempty"`
+	// Highest term of a dispatcher that the worker has seen; one with a lower term has to give way.
+	Term uint64 `protobuf:"varint,9,opt,name=term,proto3" json:"term,omitempty"`
+	// Source partitions that the worker makes or holds outputs of, after a reconnect.
+	Sources       []*SourceHeld `protobuf:"bytes,10,rep,name=sources,proto3" json:"sources,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -304,13 +306,6 @@ func (x *Register) GetVersion() string {
 	return ""
 }
 
-func (x *Register) GetHeld() []*Held {
-	if x != nil {
-		return x.Held
-	}
-	return nil
-}
-
 func (x *Register) GetPython() string {
 	if x != nil {
 		return x.Python
@@ -318,31 +313,57 @@ func (x *Register) GetPython() string {
 	return ""
 }
 
-// Held is one partition in a worker's store.
-type Held struct {
+func (x *Register) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *Register) GetSources() []*SourceHeld {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+// SourceHeld is one source partition that a worker makes or holds outputs of.
+type SourceHeld struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Job that it belongs to.
 	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// The partition, as it was reported.
-	Output        *OutputReady `protobuf:"bytes,2,opt,name=output,proto3" json:"output,omitempty"`
+	// Generation of its grant.
+	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The source partition.
+	Id *PartitionID `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	// Attempt of its grant.
+	Attempt uint32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Its outputs so far, in the order in which they were reported.
+	Outputs []*OutputReady `protobuf:"bytes,5,rep,name=outputs,proto3" json:"outputs,omitempty"`
+	// Those of its outputs that were freed.
+	Freed []*PartitionID `protobuf:"bytes,6,rep,name=freed,proto3" json:"freed,omitempty"`
+	// The inputs of later stages that are done, and the source partition itself once all of it is.
+	Done []*PartitionDone `protobuf:"bytes,7,rep,name=done,proto3" json:"done,omitempty"`
+	// The grant listed outputs to skip, so that not all are known here.
+	Partial       bool `protobuf:"varint,8,opt,name=partial,proto3" json:"partial,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Held) Reset() {
-	*x = Held{}
+func (x *SourceHeld) Reset() {
+	*x = SourceHeld{}
 	mi := &file_millrace_worker_v1_worker_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Held) String() string {
+func (x *SourceHeld) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Held) ProtoMessage() {}
+func (*SourceHeld) ProtoMessage() {}
 
-func (x *Held) ProtoReflect() protoreflect.Message {
+func (x *SourceHeld) ProtoReflect() protoreflect.Message {
 	mi := &file_millrace_worker_v1_worker_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -354,23 +375,65 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Held.ProtoReflect.Descriptor instead.
-func (*Held) Descriptor() ([]byte, []int) {
+// Deprecated: Use SourceHeld.ProtoReflect.Descriptor instead.
+func (*SourceHeld) Descriptor() ([]byte, []int) {
 	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *Held) GetJob() string {
+func (x *SourceHeld) GetJob() string {
 	if x != nil {
 		return x.Job
 	}
 	return ""
 }
 
-func (x *Held) GetOutput() *OutputReady {
+func (x *SourceHeld) GetGeneration() uint64 {
 	if x != nil {
-		return x.Output
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *SourceHeld) GetId() *PartitionID {
+	if x != nil {
+		return x.Id
 	}
 	return nil
+}
+
+func (x *SourceHeld) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *SourceHeld) GetOutputs() []*OutputReady {
+	if x != nil {
+		return x.Outputs
+	}
+	return nil
+}
+
+func (x *SourceHeld) GetFreed() []*PartitionID {
+	if x != nil {
+		return x.Freed
+	}
+	return nil
+}
+
+func (x *SourceHeld) GetDone() []*PartitionDone {
+	if x != nil {
+		return x.Done
+	}
+	return nil
+}
+
+func (x *SourceHeld) GetPartial() bool {
+	if x != nil {
+		return x.Partial
+	}
+	return false
 }
 
 // Events are what happened since the last message, in order.
@@ -960,6 +1023,7 @@ type ConnectResponse struct {
 	//	*ConnectResponse_EndJob
 	//	*ConnectResponse_Drained
 	//	*ConnectResponse_Needed
+	//	*ConnectResponse_Beat
 	Message       isConnectResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1074,6 +1138,15 @@ func (x *ConnectResponse) GetNeeded() *Needed {
 	return nil
 }
 
+func (x *ConnectResponse) GetBeat() *Beat {
+	if x != nil {
+		if x, ok := x.Message.(*ConnectResponse_Beat); ok {
+			return x.Beat
+		}
+	}
+	return nil
+}
+
 type isConnectResponse_Message interface {
 	isConnectResponse_Message()
 }
@@ -1118,6 +1191,11 @@ type ConnectResponse_Needed struct {
 	Needed *Needed `protobuf:"bytes,8,opt,name=needed,proto3,oneof"`
 }
 
+type ConnectResponse_Beat struct {
+	// Nothing but a sign of life.
+	Beat *Beat `protobuf:"bytes,9,opt,name=beat,proto3,oneof"`
+}
+
 func (*ConnectResponse_Welcome) isConnectResponse_Message() {}
 
 func (*ConnectResponse_Plan) isConnectResponse_Message() {}
@@ -1134,6 +1212,54 @@ func (*ConnectResponse_Drained) isConnectResponse_Message() {}
 
 func (*ConnectResponse_Needed) isConnectResponse_Message() {}
 
+func (*ConnectResponse_Beat) isConnectResponse_Message() {}
+
+// Beat is a sign of life of the dispatcher: a worker that hears nothing for some beats looks for another one.
+type Beat struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Pause until the next one, milliseconds.
+	NextMs        int64 `protobuf:"varint,1,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Beat) Reset() {
+	*x = Beat{}
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Beat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Beat) ProtoMessage() {}
+
+func (x *Beat) ProtoReflect() protoreflect.Message {
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Beat.ProtoReflect.Descriptor instead.
+func (*Beat) Descriptor() ([]byte, []int) {
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Beat) GetNextMs() int64 {
+	if x != nil {
+		return x.NextMs
+	}
+	return 0
+}
+
 // Welcome admits a worker.
 type Welcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1147,7 +1273,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1285,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +1298,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Welcome) GetTerm() uint64 {
@@ -1214,7 +1340,7 @@ type JobPlan struct {
 
 func (x *JobPlan) Reset() {
 	*x = JobPlan{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1226,7 +1352,7 @@ func (x *JobPlan) String() string {
 func (*JobPlan) ProtoMessage() {}
 
 func (x *JobPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1239,7 +1365,7 @@ func (x *JobPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobPlan.ProtoReflect.Descriptor instead.
 func (*JobPlan) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *JobPlan) GetJob() string {
@@ -1319,7 +1445,7 @@ type Layout struct {
 
 func (x *Layout) Reset() {
 	*x = Layout{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1457,7 @@ func (x *Layout) String() string {
 func (*Layout) ProtoMessage() {}
 
 func (x *Layout) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1470,7 @@ func (x *Layout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layout.ProtoReflect.Descriptor instead.
 func (*Layout) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Layout) GetShuffle() string {
@@ -1404,7 +1530,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1542,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1555,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Run) GetJob() string {
@@ -1470,7 +1596,7 @@ type SourceTask struct {
 
 func (x *SourceTask) Reset() {
 	*x = SourceTask{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1608,7 @@ func (x *SourceTask) String() string {
 func (*SourceTask) ProtoMessage() {}
 
 func (x *SourceTask) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1621,7 @@ func (x *SourceTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceTask.ProtoReflect.Descriptor instead.
 func (*SourceTask) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{17}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SourceTask) GetId() *PartitionID {
@@ -1539,7 +1665,7 @@ type Free struct {
 
 func (x *Free) Reset() {
 	*x = Free{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1677,7 @@ func (x *Free) String() string {
 func (*Free) ProtoMessage() {}
 
 func (x *Free) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1690,7 @@ func (x *Free) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Free.ProtoReflect.Descriptor instead.
 func (*Free) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{18}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Free) GetJob() string {
@@ -1588,13 +1714,15 @@ type Cancel struct {
 	Job string `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	// Everything of a generation below this one is dropped.
 	BelowGeneration uint64 `protobuf:"varint,2,opt,name=below_generation,json=belowGeneration,proto3" json:"below_generation,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Source partitions that are dropped with all their outputs.
+	Sources       []*PartitionID `protobuf:"bytes,3,rep,name=sources,proto3" json:"sources,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +1734,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +1747,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{19}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Cancel) GetJob() string {
@@ -1636,6 +1764,13 @@ func (x *Cancel) GetBelowGeneration() uint64 {
 	return 0
 }
 
+func (x *Cancel) GetSources() []*PartitionID {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
 // EndJob drops a job.
 type EndJob struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1647,7 +1782,7 @@ type EndJob struct {
 
 func (x *EndJob) Reset() {
 	*x = EndJob{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +1794,7 @@ func (x *EndJob) String() string {
 func (*EndJob) ProtoMessage() {}
 
 func (x *EndJob) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +1807,7 @@ func (x *EndJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndJob.ProtoReflect.Descriptor instead.
 func (*EndJob) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{20}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EndJob) GetJob() string {
@@ -1696,7 +1831,7 @@ type Needed struct {
 
 func (x *Needed) Reset() {
 	*x = Needed{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1843,7 @@ func (x *Needed) String() string {
 func (*Needed) ProtoMessage() {}
 
 func (x *Needed) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1856,7 @@ func (x *Needed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Needed.ProtoReflect.Descriptor instead.
 func (*Needed) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{21}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Needed) GetJob() string {
@@ -1747,7 +1882,7 @@ type Drained struct {
 
 func (x *Drained) Reset() {
 	*x = Drained{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1759,7 +1894,7 @@ func (x *Drained) String() string {
 func (*Drained) ProtoMessage() {}
 
 func (x *Drained) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1772,7 +1907,7 @@ func (x *Drained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drained.ProtoReflect.Descriptor instead.
 func (*Drained) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{22}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{23}
 }
 
 // GetManifestRequest names a manifest.
@@ -1786,7 +1921,7 @@ type GetManifestRequest struct {
 
 func (x *GetManifestRequest) Reset() {
 	*x = GetManifestRequest{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1798,7 +1933,7 @@ func (x *GetManifestRequest) String() string {
 func (*GetManifestRequest) ProtoMessage() {}
 
 func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1811,7 +1946,7 @@ func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestRequest.ProtoReflect.Descriptor instead.
 func (*GetManifestRequest) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{23}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetManifestRequest) GetManifest() []byte {
@@ -1832,7 +1967,7 @@ type GetManifestResponse struct {
 
 func (x *GetManifestResponse) Reset() {
 	*x = GetManifestResponse{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1844,7 +1979,7 @@ func (x *GetManifestResponse) String() string {
 func (*GetManifestResponse) ProtoMessage() {}
 
 func (x *GetManifestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1857,7 +1992,7 @@ func (x *GetManifestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestResponse.ProtoReflect.Descriptor instead.
 func (*GetManifestResponse) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{24}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetManifestResponse) GetData() []byte {
@@ -1880,7 +2015,7 @@ type FetchTicket struct {
 
 func (x *FetchTicket) Reset() {
 	*x = FetchTicket{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1892,7 +2027,7 @@ func (x *FetchTicket) String() string {
 func (*FetchTicket) ProtoMessage() {}
 
 func (x *FetchTicket) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1905,7 +2040,7 @@ func (x *FetchTicket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchTicket.ProtoReflect.Descriptor instead.
 func (*FetchTicket) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{25}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FetchTicket) GetJob() string {
@@ -1939,7 +2074,7 @@ type Slice struct {
 
 func (x *Slice) Reset() {
 	*x = Slice{}
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[26]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2086,7 @@ func (x *Slice) String() string {
 func (*Slice) ProtoMessage() {}
 
 func (x *Slice) ProtoReflect() protoreflect.Message {
-	mi := &file_millrace_worker_v1_worker_proto_msgTypes[26]
+	mi := &file_millrace_worker_v1_worker_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2099,7 @@ func (x *Slice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slice.ProtoReflect.Descriptor instead.
 func (*Slice) Descriptor() ([]byte, []int) {
-	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{26}
+	return file_millrace_worker_v1_worker_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Slice) GetId() *PartitionID {
@@ -2009,23 +2144,34 @@ const file_millrace_worker_v1_worker_proto_rawDesc = "" +
 	"\x06events\x18\x02 \x01(\v2\x1a.millrace.worker.v1.EventsH\x00R\x06events\x12=\n" +
 	"\theartbeat\x18\x03 \x01(\v2\x1d.millrace.worker.v1.HeartbeatH\x00R\theartbeat\x121\n" +
 	"\x05drain\x18\x04 \x01(\v2\x19.millrace.worker.v1.DrainH\x00R\x05drainB\t\n" +
-	"\amessage\"\xe3\x02\n" +
+	"\amessage\"\x8f\x03\n" +
 	"\bRegister\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12!\n" +
 	"\fdata_address\x18\x02 \x01(\tR\vdataAddress\x12=\n" +
 	"\x05slots\x18\x03 \x03(\v2'.millrace.worker.v1.Register.SlotsEntryR\x05slots\x12!\n" +
 	"\fbudget_bytes\x18\x04 \x01(\x03R\vbudgetBytes\x12 \n" +
 	"\vfingerprint\x18\x05 \x01(\tR\vfingerprint\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\tR\aversion\x12,\n" +
-	"\x04held\x18\a \x03(\v2\x18.millrace.worker.v1.HeldR\x04held\x12\x16\n" +
-	"\x06python\x18\b \x01(\tR\x06python\x1a8\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\x12\x16\n" +
+	"\x06python\x18\b \x01(\tR\x06python\x12\x12\n" +
+	"\x04term\x18\t \x01(\x04R\x04term\x128\n" +
+	"\asources\x18\n" +
+	" \x03(\v2\x1e.millrace.worker.v1.SourceHeldR\asources\x1a8\n" +
 	"\n" +
 	"SlotsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"Q\n" +
-	"\x04Held\x12\x10\n" +
-	"\x03job\x18\x01 \x01(\tR\x03job\x127\n" +
-	"\x06output\x18\x02 \x01(\v2\x1f.millrace.worker.v1.OutputReadyR\x06output\";\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01J\x04\b\a\x10\bR\x04held\"\xcc\x02\n" +
+	"\n" +
+	"SourceHeld\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12/\n" +
+	"\x02id\x18\x03 \x01(\v2\x1f.millrace.worker.v1.PartitionIDR\x02id\x12\x18\n" +
+	"\aattempt\x18\x04 \x01(\rR\aattempt\x129\n" +
+	"\aoutputs\x18\x05 \x03(\v2\x1f.millrace.worker.v1.OutputReadyR\aoutputs\x125\n" +
+	"\x05freed\x18\x06 \x03(\v2\x1f.millrace.worker.v1.PartitionIDR\x05freed\x125\n" +
+	"\x04done\x18\a \x03(\v2!.millrace.worker.v1.PartitionDoneR\x04done\x12\x18\n" +
+	"\apartial\x18\b \x01(\bR\apartial\";\n" +
 	"\x06Events\x121\n" +
 	"\x06events\x18\x01 \x03(\v2\x19.millrace.worker.v1.EventR\x06events\"\xf2\x01\n" +
 	"\x05Event\x12\x10\n" +
@@ -2063,7 +2209,7 @@ const file_millrace_worker_v1_worker_proto_rawDesc = "" +
 	"\x0eresident_bytes\x18\x02 \x01(\x03R\rresidentBytes\x12\x18\n" +
 	"\arunning\x18\x03 \x01(\rR\arunning\x12\x18\n" +
 	"\asamples\x18\x04 \x01(\x03R\asamples\"\a\n" +
-	"\x05Drain\"\xc1\x03\n" +
+	"\x05Drain\"\xf1\x03\n" +
 	"\x0fConnectResponse\x127\n" +
 	"\awelcome\x18\x01 \x01(\v2\x1b.millrace.worker.v1.WelcomeH\x00R\awelcome\x121\n" +
 	"\x04plan\x18\x02 \x01(\v2\x1b.millrace.worker.v1.JobPlanH\x00R\x04plan\x12+\n" +
@@ -2072,8 +2218,11 @@ const file_millrace_worker_v1_worker_proto_rawDesc = "" +
 	"\x06cancel\x18\x05 \x01(\v2\x1a.millrace.worker.v1.CancelH\x00R\x06cancel\x125\n" +
 	"\aend_job\x18\x06 \x01(\v2\x1a.millrace.worker.v1.EndJobH\x00R\x06endJob\x127\n" +
 	"\adrained\x18\a \x01(\v2\x1b.millrace.worker.v1.DrainedH\x00R\adrained\x124\n" +
-	"\x06needed\x18\b \x01(\v2\x1a.millrace.worker.v1.NeededH\x00R\x06neededB\t\n" +
-	"\amessage\"@\n" +
+	"\x06needed\x18\b \x01(\v2\x1a.millrace.worker.v1.NeededH\x00R\x06needed\x12.\n" +
+	"\x04beat\x18\t \x01(\v2\x18.millrace.worker.v1.BeatH\x00R\x04beatB\t\n" +
+	"\amessage\"\x1f\n" +
+	"\x04Beat\x12\x17\n" +
+	"\anext_ms\x18\x01 \x01(\x03R\x06nextMs\"@\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12!\n" +
 	"\fheartbeat_ms\x18\x02 \x01(\x03R\vheartbeatMs\"\x87\x02\n" +
@@ -2109,10 +2258,11 @@ const file_millrace_worker_v1_worker_proto_rawDesc = "" +
 	"\vquarantined\x18\x04 \x03(\v2\x1d.millrace.worker.v1.BadSampleR\vquarantined\"K\n" +
 	"\x04Free\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x121\n" +
-	"\x03ids\x18\x02 \x03(\v2\x1f.millrace.worker.v1.PartitionIDR\x03ids\"E\n" +
+	"\x03ids\x18\x02 \x03(\v2\x1f.millrace.worker.v1.PartitionIDR\x03ids\"\x80\x01\n" +
 	"\x06Cancel\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12)\n" +
-	"\x10below_generation\x18\x02 \x01(\x04R\x0fbelowGeneration\"\x1a\n" +
+	"\x10below_generation\x18\x02 \x01(\x04R\x0fbelowGeneration\x129\n" +
+	"\asources\x18\x03 \x03(\v2\x1f.millrace.worker.v1.PartitionIDR\asources\"\x1a\n" +
 	"\x06EndJob\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\"K\n" +
 	"\x06Needed\x12\x10\n" +
@@ -2147,12 +2297,12 @@ func file_millrace_worker_v1_worker_proto_rawDescGZIP() []byte {
 	return file_millrace_worker_v1_worker_proto_rawDescData
 }
 
-var file_millrace_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_millrace_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_millrace_worker_v1_worker_proto_goTypes = []any{
 	(*PartitionID)(nil),         // 0: millrace.worker.v1.PartitionID
 	(*ConnectRequest)(nil),      // 1: millrace.worker.v1.ConnectRequest
 	(*Register)(nil),            // 2: millrace.worker.v1.Register
-	(*Held)(nil),                // 3: millrace.worker.v1.Held
+	(*SourceHeld)(nil),          // 3: millrace.worker.v1.SourceHeld
 	(*Events)(nil),              // 4: millrace.worker.v1.Events
 	(*Event)(nil),               // 5: millrace.worker.v1.Event
 	(*OutputReady)(nil),         // 6: millrace.worker.v1.OutputReady
@@ -2162,66 +2312,72 @@ var file_millrace_worker_v1_worker_proto_goTypes = []any{
 	(*Heartbeat)(nil),           // 10: millrace.worker.v1.Heartbeat
 	(*Drain)(nil),               // 11: millrace.worker.v1.Drain
 	(*ConnectResponse)(nil),     // 12: millrace.worker.v1.ConnectResponse
-	(*Welcome)(nil),             // 13: millrace.worker.v1.Welcome
-	(*JobPlan)(nil),             // 14: millrace.worker.v1.JobPlan
-	(*Layout)(nil),              // 15: millrace.worker.v1.Layout
-	(*Run)(nil),                 // 16: millrace.worker.v1.Run
-	(*SourceTask)(nil),          // 17: millrace.worker.v1.SourceTask
-	(*Free)(nil),                // 18: millrace.worker.v1.Free
-	(*Cancel)(nil),              // 19: millrace.worker.v1.Cancel
-	(*EndJob)(nil),              // 20: millrace.worker.v1.EndJob
-	(*Needed)(nil),              // 21: millrace.worker.v1.Needed
-	(*Drained)(nil),             // 22: millrace.worker.v1.Drained
-	(*GetManifestRequest)(nil),  // 23: millrace.worker.v1.GetManifestRequest
-	(*GetManifestResponse)(nil), // 24: millrace.worker.v1.GetManifestResponse
-	(*FetchTicket)(nil),         // 25: millrace.worker.v1.FetchTicket
-	(*Slice)(nil),               // 26: millrace.worker.v1.Slice
-	nil,                         // 27: millrace.worker.v1.Register.SlotsEntry
-	(*v1.Recipe)(nil),           // 28: millrace.recipe.v1.Recipe
+	(*Beat)(nil),                // 13: millrace.worker.v1.Beat
+	(*Welcome)(nil),             // 14: millrace.worker.v1.Welcome
+	(*JobPlan)(nil),             // 15: millrace.worker.v1.JobPlan
+	(*Layout)(nil),              // 16: millrace.worker.v1.Layout
+	(*Run)(nil),                 // 17: millrace.worker.v1.Run
+	(*SourceTask)(nil),          // 18: millrace.worker.v1.SourceTask
+	(*Free)(nil),                // 19: millrace.worker.v1.Free
+	(*Cancel)(nil),              // 20: millrace.worker.v1.Cancel
+	(*EndJob)(nil),              // 21: millrace.worker.v1.EndJob
+	(*Needed)(nil),              // 22: millrace.worker.v1.Needed
+	(*Drained)(nil),             // 23: millrace.worker.v1.Drained
+	(*GetManifestRequest)(nil),  // 24: millrace.worker.v1.GetManifestRequest
+	(*GetManifestResponse)(nil), // 25: millrace.worker.v1.GetManifestResponse
+	(*FetchTicket)(nil),         // 26: millrace.worker.v1.FetchTicket
+	(*Slice)(nil),               // 27: millrace.worker.v1.Slice
+	nil,                         // 28: millrace.worker.v1.Register.SlotsEntry
+	(*v1.Recipe)(nil),           // 29: millrace.recipe.v1.Recipe
 }
 var file_millrace_worker_v1_worker_proto_depIdxs = []int32{
 	2,  // 0: millrace.worker.v1.ConnectRequest.register:type_name -> millrace.worker.v1.Register
 	4,  // 1: millrace.worker.v1.ConnectRequest.events:type_name -> millrace.worker.v1.Events
 	10, // 2: millrace.worker.v1.ConnectRequest.heartbeat:type_name -> millrace.worker.v1.Heartbeat
 	11, // 3: millrace.worker.v1.ConnectRequest.drain:type_name -> millrace.worker.v1.Drain
-	27, // 4: millrace.worker.v1.Register.slots:type_name -> millrace.worker.v1.Register.SlotsEntry
-	3,  // 5: millrace.worker.v1.Register.held:type_name -> millrace.worker.v1.Held
-	6,  // 6: millrace.worker.v1.Held.output:type_name -> millrace.worker.v1.OutputReady
-	5,  // 7: millrace.worker.v1.Events.events:type_name -> millrace.worker.v1.Event
-	6,  // 8: millrace.worker.v1.Event.output:type_name -> millrace.worker.v1.OutputReady
-	7,  // 9: millrace.worker.v1.Event.done:type_name -> millrace.worker.v1.PartitionDone
-	9,  // 10: millrace.worker.v1.Event.failed:type_name -> millrace.worker.v1.SourceFailed
-	0,  // 11: millrace.worker.v1.OutputReady.id:type_name -> millrace.worker.v1.PartitionID
-	0,  // 12: millrace.worker.v1.PartitionDone.id:type_name -> millrace.worker.v1.PartitionID
-	8,  // 13: millrace.worker.v1.PartitionDone.bad:type_name -> millrace.worker.v1.BadSample
-	0,  // 14: millrace.worker.v1.SourceFailed.id:type_name -> millrace.worker.v1.PartitionID
-	13, // 15: millrace.worker.v1.ConnectResponse.welcome:type_name -> millrace.worker.v1.Welcome
-	14, // 16: millrace.worker.v1.ConnectResponse.plan:type_name -> millrace.worker.v1.JobPlan
-	16, // 17: millrace.worker.v1.ConnectResponse.run:type_name -> millrace.worker.v1.Run
-	18, // 18: millrace.worker.v1.ConnectResponse.free:type_name -> millrace.worker.v1.Free
-	19, // 19: millrace.worker.v1.ConnectResponse.cancel:type_name -> millrace.worker.v1.Cancel
-	20, // 20: millrace.worker.v1.ConnectResponse.end_job:type_name -> millrace.worker.v1.EndJob
-	22, // 21: millrace.worker.v1.ConnectResponse.drained:type_name -> millrace.worker.v1.Drained
-	21, // 22: millrace.worker.v1.ConnectResponse.needed:type_name -> millrace.worker.v1.Needed
-	28, // 23: millrace.worker.v1.JobPlan.recipe:type_name -> millrace.recipe.v1.Recipe
-	15, // 24: millrace.worker.v1.JobPlan.layout:type_name -> millrace.worker.v1.Layout
-	17, // 25: millrace.worker.v1.Run.tasks:type_name -> millrace.worker.v1.SourceTask
-	0,  // 26: millrace.worker.v1.SourceTask.id:type_name -> millrace.worker.v1.PartitionID
-	0,  // 27: millrace.worker.v1.SourceTask.skip:type_name -> millrace.worker.v1.PartitionID
-	8,  // 28: millrace.worker.v1.SourceTask.quarantined:type_name -> millrace.worker.v1.BadSample
-	0,  // 29: millrace.worker.v1.Free.ids:type_name -> millrace.worker.v1.PartitionID
-	0,  // 30: millrace.worker.v1.Needed.id:type_name -> millrace.worker.v1.PartitionID
-	26, // 31: millrace.worker.v1.FetchTicket.slices:type_name -> millrace.worker.v1.Slice
-	0,  // 32: millrace.worker.v1.Slice.id:type_name -> millrace.worker.v1.PartitionID
-	1,  // 33: millrace.worker.v1.WorkerService.Connect:input_type -> millrace.worker.v1.ConnectRequest
-	23, // 34: millrace.worker.v1.WorkerService.GetManifest:input_type -> millrace.worker.v1.GetManifestRequest
-	12, // 35: millrace.worker.v1.WorkerService.Connect:output_type -> millrace.worker.v1.ConnectResponse
-	24, // 36: millrace.worker.v1.WorkerService.GetManifest:output_type -> millrace.worker.v1.GetManifestResponse
-	35, // [35:37] is the sub-list for method output_type
-	33, // [33:35] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	28, // 4: millrace.worker.v1.Register.slots:type_name -> millrace.worker.v1.Register.SlotsEntry
+	3,  // 5: millrace.worker.v1.Register.sources:type_name -> millrace.worker.v1.SourceHeld
+	0,  // 6: millrace.worker.v1.SourceHeld.id:type_name -> millrace.worker.v1.PartitionID
+	6,  // 7: millrace.worker.v1.SourceHeld.outputs:type_name -> millrace.worker.v1.OutputReady
+	0,  // 8: millrace.worker.v1.SourceHeld.freed:type_name -> millrace.worker.v1.PartitionID
+	7,  // 9: millrace.worker.v1.SourceHeld.done:type_name -> millrace.worker.v1.PartitionDone
+	5,  // 10: millrace.worker.v1.Events.events:type_name -> millrace.worker.v1.Event
+	6,  // 11: millrace.worker.v1.Event.output:type_name -> millrace.worker.v1.OutputReady
+	7,  // 12: millrace.worker.v1.Event.done:type_name -> millrace.worker.v1.PartitionDone
+	9,  // 13: millrace.worker.v1.Event.failed:type_name -> millrace.worker.v1.SourceFailed
+	0,  // 14: millrace.worker.v1.OutputReady.id:type_name -> millrace.worker.v1.PartitionID
+	0,  // 15: millrace.worker.v1.PartitionDone.id:type_name -> millrace.worker.v1.PartitionID
+	8,  // 16: millrace.worker.v1.PartitionDone.bad:type_name -> millrace.worker.v1.BadSample
+	0,  // 17: millrace.worker.v1.SourceFailed.id:type_name -> millrace.worker.v1.PartitionID
+	14, // 18: millrace.worker.v1.ConnectResponse.welcome:type_name -> millrace.worker.v1.Welcome
+	15, // 19: millrace.worker.v1.ConnectResponse.plan:type_name -> millrace.worker.v1.JobPlan
+	17, // 20: millrace.worker.v1.ConnectResponse.run:type_name -> millrace.worker.v1.Run
+	19, // 21: millrace.worker.v1.ConnectResponse.free:type_name -> millrace.worker.v1.Free
+	20, // 22: millrace.worker.v1.ConnectResponse.cancel:type_name -> millrace.worker.v1.Cancel
+	21, // 23: millrace.worker.v1.ConnectResponse.end_job:type_name -> millrace.worker.v1.EndJob
+	23, // 24: millrace.worker.v1.ConnectResponse.drained:type_name -> millrace.worker.v1.Drained
+	22, // 25: millrace.worker.v1.ConnectResponse.needed:type_name -> millrace.worker.v1.Needed
+	13, // 26: millrace.worker.v1.ConnectResponse.beat:type_name -> millrace.worker.v1.Beat
+	29, // 27: millrace.worker.v1.JobPlan.recipe:type_name -> millrace.recipe.v1.Recipe
+	16, // 28: millrace.worker.v1.JobPlan.layout:type_name -> millrace.worker.v1.Layout
+	18, // 29: millrace.worker.v1.Run.tasks:type_name -> millrace.worker.v1.SourceTask
+	0,  // 30: millrace.worker.v1.SourceTask.id:type_name -> millrace.worker.v1.PartitionID
+	0,  // 31: millrace.worker.v1.SourceTask.skip:type_name -> millrace.worker.v1.PartitionID
+	8,  // 32: millrace.worker.v1.SourceTask.quarantined:type_name -> millrace.worker.v1.BadSample
+	0,  // 33: millrace.worker.v1.Free.ids:type_name -> millrace.worker.v1.PartitionID
+	0,  // 34: millrace.worker.v1.Cancel.sources:type_name -> millrace.worker.v1.PartitionID
+	0,  // 35: millrace.worker.v1.Needed.id:type_name -> millrace.worker.v1.PartitionID
+	27, // 36: millrace.worker.v1.FetchTicket.slices:type_name -> millrace.worker.v1.Slice
+	0,  // 37: millrace.worker.v1.Slice.id:type_name -> millrace.worker.v1.PartitionID
+	1,  // 38: millrace.worker.v1.WorkerService.Connect:input_type -> millrace.worker.v1.ConnectRequest
+	24, // 39: millrace.worker.v1.WorkerService.GetManifest:input_type -> millrace.worker.v1.GetManifestRequest
+	12, // 40: millrace.worker.v1.WorkerService.Connect:output_type -> millrace.worker.v1.ConnectResponse
+	25, // 41: millrace.worker.v1.WorkerService.GetManifest:output_type -> millrace.worker.v1.GetManifestResponse
+	40, // [40:42] is the sub-list for method output_type
+	38, // [38:40] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_millrace_worker_v1_worker_proto_init() }
@@ -2249,6 +2405,7 @@ func file_millrace_worker_v1_worker_proto_init() {
 		(*ConnectResponse_EndJob)(nil),
 		(*ConnectResponse_Drained)(nil),
 		(*ConnectResponse_Needed)(nil),
+		(*ConnectResponse_Beat)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2256,7 +2413,7 @@ func file_millrace_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_millrace_worker_v1_worker_proto_rawDesc), len(file_millrace_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
