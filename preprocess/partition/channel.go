@@ -69,9 +69,9 @@ func AppendRequest(dst, ticket []byte) []byte {
 // each ticket that comes its slices, as flightdata.FrameWriter writes them. With config, the channel has to be encrypted.
 func (s *Server) HandleChannel(ctx context.Context, conn net.Conn, config *tls.Config) {
 	defer func() { _ = conn.Close() }()
-	conn, err := answerGreeting(ctx, conn, config)
+	channel, err := answerGreeting(ctx, conn, config)
 	for err == nil {
-		err = s.answer(conn)
+		err = s.answer(channel)
 	}
 }
 
