@@ -41,7 +41,7 @@ func (t *Thread) Start(cmd *exec.Cmd) error {
 	return <-r.started
 }
 
-// Close ends the thread, and with it whatever it has started with Pdeathsig. Nothing may be started any more.
+// Close ends the thread; whoever started processes has ended them before. Nothing may be started any more.
 // It may be called more than once.
 func (t *Thread) Close() {
 	t.begin.Do(func() { close(t.done) })

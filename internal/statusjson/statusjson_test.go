@@ -31,7 +31,7 @@ func TestIntegersAreNumbersAndProtobufReadsItBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := string(small), `{"epoch":0,"rank":1,"sidecar":"","state":"","step":7}`; got != want {
+	if got, want := string(small), `{"epoch":0,"peer":0,"rank":1,"sidecar":"","state":"","step":7}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
