@@ -30,8 +30,7 @@ type Config struct {
 	// PlanDir keeps the plan of every job, so that a cursor of another recipe can be told apart by what changed; empty:
 	// plans are not kept.
 	PlanDir string
-	// Heartbeat is the pause between a worker's signs of life; 0: a quarter of a second. A worker that is silent for three of
-	// them is taken for lost, so that no rank waits long for one that hangs.
+	// Heartbeat is the pause between a worker's signs of life; 0: one second.
 	Heartbeat time.Duration
 	// IdleTimeout is how long a job without ranks keeps its memory; 0: 30 minutes.
 	IdleTimeout time.Duration
@@ -55,7 +54,7 @@ func (c *Config) Validate() error {
 		return errkind.Errorf(errkind.Invalid, "dispatcher: heartbeat, idle timeout and lease cannot be negative")
 	}
 	if c.Heartbeat == 0 {
-		c.Heartbeat = 250 * time.Millisecond
+		c.Heartbeat = time.Second
 	}
 	if c.Lease == 0 {
 		c.Lease = DefaultLease
