@@ -1,9 +1,8 @@
 package dispatch
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
-	"math"
 	"slices"
 
 	"github.com/millrace/millrace/preprocess/dispatch/ledger"
@@ -12,81 +11,46 @@ import (
 // skew keeps ranks from running away from the slowest one. A sidecar hands over what it was told to be sealed, so a batch
 // that lies too far ahead is sealed in the ledger and not yet told.
 type skew struct {
-	withheld []ledger.Sealed
-	steps    map[uint64]int64 // of epochs that have ended, where they are not known before
+	withheld []ledger.Sealed // the last sealed batches, in order
 }
 
 // maxSkew is how many global batches a rank may be ahead of the slowest: what it reads ahead.
-func (s *spec) maxSkew() int64 {
+func (s *spec) maxSkew() int {
 	parts := max(1, s.asked.GetSettings().GetPrefetch())
-	return (parts + s.accumulation - 1) / s.accumulation
+	return int(min(1<<20, (parts+s.accumulation-1)/s.accumulation))
 }
 
-// distance is how many global batches p lies after the mark of the slowest rank.
-func (j *job) distance(p ledger.Position) int64 {
-	from := j.mark(j.slowest())
-	if p.Epoch < from.Epoch {
-		return 0
-	}
-	sum := p.Step - from.Step
-	for e := from.Epoch; e < p.Epoch; e++ {
-		steps := j.batching(e).NumSteps(j.spec.rows())
-		if steps < 0 {
-			var ended bool
-			if steps, ended = j.skew.steps[e]; !ended {
-				return math.MaxInt64
-			}
-		}
-		sum += steps
-	}
-	return sum
-}
+// bounded says whether there is anybody to be ahead of.
+func (j *job) bounded() bool { return len(j.ranks) > 1 }
 
-// mayTell says whether a sealed batch may be handed over. Where it is not known which batch is the last of an epoch, each
-// goes out once the next one is told.
-func (j *job) mayTell(b ledger.Sealed) bool {
-	most := j.spec.maxSkew()
-	if !j.spec.plan.KeepsRows {
-		most++
-	}
-	return len(j.ranks) == 1 || j.distance(b.Begin) <= most
-}
-
-// withhold takes what has been sealed, which epochs do independently of each other, and gives what may be told now. What
-// lies before a failure is told whatever the distance, so that ranks see the same batches on every run.
+// withhold takes what has been sealed and gives what may be told now.
 func (j *job) withhold(eff ledger.Effects) ledger.Effects {
-	if j.skew.steps == nil {
-		j.skew.steps = map[uint64]int64{}
-	}
-	for _, e := range eff.Ended {
-		j.skew.steps[e.Epoch] = e.Steps
-	}
-	if len(eff.Sealed)+len(eff.Ended) == 0 && eff.Failed == nil {
-		return eff
-	}
 	j.skew.withheld = append(j.skew.withheld, eff.Sealed...)
 	eff.Sealed = j.release(eff.Failed != nil)
 	return eff
 }
 
-// release gives what may be told, now that ranks have gone on.
+// release gives what may be told, now that ranks have gone on. What lies before a failure is told whatever the distance, so
+// that ranks see the same batches on every run.
 func (j *job) release(all bool) []ledger.Sealed {
-	var told, kept []ledger.Sealed
-	for _, b := range j.skew.withheld {
-		if all || j.mayTell(b) {
-			told = append(told, b)
-		} else {
-			kept = append(kept, b)
+	live := j.ledger.NumSealed()
+	held := j.skew.withheld
+	held = held[max(0, len(held)-live):] // others are consumed
+	n := len(held)
+	if j.bounded() && !all {
+		// The slowest rank is at the first; and where it is not known which batch is the last, each goes out once the next is told.
+		told := 1 + j.spec.maxSkew()
+		if !j.spec.plan.KeepsRows {
+			told++
 		}
+		n = min(n, max(0, told-(live-len(held))))
 	}
-	j.skew.withheld = kept
-	return told
+	j.skew.withheld = held[n:]
+	return held[:n]
 }
 
 // tellReleased tells sidecars what they may hand over now.
 func (j *job) tellReleased() {
-	slowest := j.slowest().epoch
-	maps.DeleteFunc(j.skew.steps, func(epoch uint64, _ int64) bool { return epoch < slowest })
 	if released := j.release(false); len(released) > 0 {
 		for _, s := range j.sidecars {
 			j.tell(s, ledger.Effects{Sealed: released})
@@ -97,7 +61,7 @@ func (j *job) tellReleased() {
 // live is what a sidecar that joins late must be told.
 func (j *job) live() ledger.Effects {
 	eff := j.ledger.Live()
-	eff.Sealed = slices.DeleteFunc(eff.Sealed, func(b ledger.Sealed) bool { return slices.Contains(j.skew.withheld, b) })
+	eff.Sealed = eff.Sealed[:max(0, len(eff.Sealed)-len(j.skew.withheld))]
 	return eff
 }
 
@@ -106,19 +70,21 @@ func (j *job) skewCause() string {
 	if len(j.skew.withheld) == 0 {
 		return ""
 	}
-	slowest := j.mark(j.slowest())
+	next, slowest := j.skew.withheld[0].Begin, j.mark(j.slowest())
 	var ahead, behind []int
 	for _, r := range j.ranks {
-		switch n := j.distance(j.mark(r)); {
-		case n > j.spec.maxSkew():
+		at := j.mark(r)
+		switch {
+		case cmp.Or(cmp.Compare(at.Epoch, next.Epoch), cmp.Compare(at.Step, next.Step)) >= 0:
 			ahead = append(ahead, r.index)
-		case n == 0:
+		case at.Epoch == slowest.Epoch && at.Step == slowest.Step:
 			behind = append(behind, r.index)
 		}
 	}
 	if len(ahead) == 0 {
 		return ""
 	}
+	slices.Sort(ahead)
 	return fmt.Sprintf("job %q: %s may be no more than %d global batches ahead; waiting for %s to go on from epoch %d, step %d",
 		j.name, j.names(ahead), j.spec.maxSkew(), j.names(behind), slowest.Epoch, slowest.Step)
 }
