@@ -37,7 +37,6 @@ type job struct {
 	next    lineage.ID // source partition to offer next
 	orders  map[uint64]*order.Epoch
 	failed  error
-	skew    skew
 	timer   *time.Timer // for decisions that only wait for time
 
 	idleSince time.Duration
@@ -102,7 +101,7 @@ func (j *job) set(p ledger.Position) error {
 	if err != nil {
 		return fmt.Errorf("job %s: %w", j.name, err)
 	}
-	j.start, j.ledger, j.core, j.failed, j.skew = p, book, core, nil, skew{}
+	j.start, j.ledger, j.core, j.failed = p, book, core, nil
 	j.members, j.tasks, j.orders = map[string]bool{}, map[lineage.ID]task{}, map[uint64]*order.Epoch{}
 	j.next = lineage.SourceID(p.Epoch, uint64(p.Partition)) //nolint:gosec // Never negative.
 	return nil
@@ -147,7 +146,7 @@ func (j *job) end() {
 			}})
 		}
 	}
-	j.core, j.ledger, j.members, j.tasks, j.orders, j.skew = nil, nil, nil, nil, nil, skew{}
+	j.core, j.ledger, j.members, j.tasks, j.orders = nil, nil, nil, nil, nil
 	j.generation++ // nobody goes on with the one that has ended
 }
 
@@ -399,12 +398,11 @@ func (j *job) take(eff ledger.Effects, err error) {
 		j.fail(err)
 		return
 	}
-	j.d.metrics.sealed.Add(float64(len(eff.Sealed)))
-	eff = j.withhold(eff)
 	for _, s := range j.sidecars {
 		j.tell(s, eff)
 	}
 	j.free(eff.Freed)
+	j.d.metrics.sealed.Add(float64(len(eff.Sealed)))
 	j.noteBad(eff.Bad)
 	if eff.Failed != nil {
 		j.fail(eff.Failed)
@@ -428,7 +426,6 @@ func (j *job) consumed(r *rank, epoch uint64, step int64) {
 	r.epoch, r.step = epoch, step
 	slowest := j.slowest()
 	j.free(j.ledger.Consumed(slowest.epoch, slowest.step))
-	j.tellReleased()
 	j.decide()
 }
 
@@ -489,5 +486,5 @@ func (j *job) tellStarted(s *sidecar) {
 	s.out.put(&feedv1.AttachResponse{Message: &feedv1.AttachResponse_Started{
 		Started: &feedv1.Started{Generation: j.generation, Position: wirePosition(j.start)},
 	}})
-	j.tell(s, j.live())
+	j.tell(s, j.ledger.Live())
 }

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -45,7 +44,7 @@ func (j *job) cause() string {
 	if j.core == nil || !j.hasStreams() {
 		return ""
 	}
-	return cmp.Or(j.skewCause(), j.partitionCause())
+	return j.partitionCause()
 }
 
 // partitionCause says what keeps the next source partition.

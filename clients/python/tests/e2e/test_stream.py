@@ -147,30 +147,6 @@ def test_state_is_short_and_from_the_last_batch_returned(loader, recipe):
     assert raw(next(iter(made))) == raw(second)
 
 
-def test_a_rank_waits_for_the_slowest_and_says_so(loader, recipe):
-    ranks = [loader(recipe, 2, job="apart", rank=r, world_size=2, prefetch_batches=3, timeout=5) for r in range(2)]
-    waited = threading.Event()
-
-    def run(each):
-        batches = iter(each)
-        if each.rank == 1:
-            next(batches)
-            waited.wait()
-            return []
-        taken = 0
-        try:
-            with pytest.raises(mr.StallError) as stall:
-                while next(batches):
-                    taken += 1
-        finally:
-            waited.set()
-        return taken, str(stall.value)
-
-    (taken, words), _ = train(ranks, run)
-    assert taken == 1 + 3
-    assert "rank 0 may be no more than 3 global batches ahead; waiting for rank 1 to go on from epoch 0, step 0" in words
-
-
 def test_many_short_epochs(loader, recipe):
     ranks = [loader(recipe, 8, job="short epochs", rank=r, world_size=2, shuffle=True) for r in range(2)]
 
