@@ -83,7 +83,8 @@ def cuda(monkeypatch):
     fake = FakeCuda()
     monkeypatch.setattr(_cuda, "CUDA", fake)
     monkeypatch.setattr(_process.PROCESS, "_warned", set())
-    return fake
+    yield fake
+    gc.collect()  # batches in cycles, while what they are given back to is there
 
 
 @pytest.fixture

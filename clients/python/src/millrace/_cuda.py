@@ -95,28 +95,29 @@ class Pinning:
     """
 
     def __init__(self) -> None:
+        self._cuda = CUDA
         self._leaving: deque[tuple[Any, Callable[[], None]]] = deque()
 
     def lock(self, arena: Arena) -> None:
         """Lock the memory of an arena, once. Where that is not possible its batches are copied to memory that is locked."""
         if arena.read_only:
             return  # which only some GPUs can lock
-        if not CUDA.register(arena.address, arena.size):
+        if not self._cuda.register(arena.address, arena.size):
             PROCESS.say_once(
                 "pin_memory",
                 f"{arena.size / 1e6:.0f} MB of shared memory cannot be page-locked (see ulimit -l): each batch is copied instead",
             )
             return
         arena.pinning = self
-        weakref.finalize(arena, _unlock, CUDA, arena.address).atexit = False
+        weakref.finalize(arena, _unlock, self._cuda, arena.address).atexit = False
 
     def leave(self, give_back: Callable[[], None]) -> None:
         """Give a slot back when the copies out of it are done."""
-        self._leaving.append((CUDA.mark(), give_back))
+        self._leaving.append((self._cuda.mark(), give_back))
 
     def sweep(self) -> bool:
         """Give back what can be; say whether something is left."""
-        while self._leaving and CUDA.happened(self._leaving[0][0]):
+        while self._leaving and self._cuda.happened(self._leaving[0][0]):
             self._leaving.popleft()[1]()
         return bool(self._leaving)
 
