@@ -63,7 +63,20 @@ func anyJPEG(t *rapid.T, files [][]byte) []byte {
 	if err := jpeg.Encode(&out, m, &jpeg.Options{Quality: rapid.SampledFrom([]int{1, 40, 90, 100}).Draw(t, "quality")}); err != nil {
 		t.Fatal(err)
 	}
+	if rapid.Bool().Draw(t, "loud") {
+		raiseSteps(t, out.Bytes())
+	}
 	return out.Bytes()
+}
+
+// raiseSteps makes steps of quantisation so large that coefficients no longer fit the 16 bits that transforms take them in.
+func raiseSteps(t *rapid.T, data []byte) {
+	table := bytes.Index(data, []byte{0xFF, 0xDB})
+	for range rapid.IntRange(1, 8).Draw(t, "raised") {
+		// After the marker, its length and the table's number; half of them are those of the lowest frequencies.
+		at := rapid.SampledFrom([]int{0, 1, 2, rapid.IntRange(3, 63).Draw(t, "frequency")}).Draw(t, "step")
+		data[table+5+at] = rapid.ByteRange(32, 255).Draw(t, "size")
+	}
 }
 
 // anyCrop is a job that writes some part of a JPEG, often one that touches an edge, without resizing but for what comes
