@@ -2,6 +2,7 @@ package op
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 
@@ -30,6 +31,8 @@ type imageOp struct {
 	name string
 	// runs holds idle *imageRun with their kernels and scratch memory.
 	runs *sync.Pool
+	// settled is the first part from which on none moves pixels.
+	settled int
 }
 
 func newImageOp(field string, parts ...part) *imageOp {
@@ -37,7 +40,18 @@ func newImageOp(field string, parts ...part) *imageOp {
 	for i, p := range parts {
 		names[i] = p.info().Name
 	}
-	return &imageOp{field: field, parts: parts, name: strings.Join(names, "+"), runs: &sync.Pool{}}
+	return &imageOp{field: field, parts: parts, name: strings.Join(names, "+"), runs: &sync.Pool{}, settled: settled(parts)}
+}
+
+func settled(parts []part) int {
+	for i, p := range slices.Backward(parts) {
+		switch p.(type) {
+		case *colorJitter, *grayscale, *randomErasing, *toTensor:
+		default:
+			return i + 1
+		}
+	}
+	return 0
 }
 
 // Info lists the parts, when there are several, under the parameter "operators".
@@ -155,7 +169,7 @@ func (o *imageOp) give(r *imageRun) {
 	if cap(r.spare) > kept {
 		r.spare = nil
 	}
-	r.env, r.outside, r.encoded, r.part, r.deep, r.job = nil, nil, nil, nil, nil, imagekernel.Job{}
+	r.env, r.outside, r.encoded, r.part, r.deep, r.job, r.home = nil, nil, nil, nil, nil, imagekernel.Job{}, nil
 	o.runs.Put(r)
 }
 
@@ -169,7 +183,11 @@ func (r *imageRun) begin(p part, sample uint64) {
 func (o *imageOp) row(r *imageRun, in *Batch, at int, out *Column, row int) (string, error) {
 	r.reset(&in.Columns[at], row)
 	defer r.discharge()
-	for _, p := range o.parts {
+	r.home = nil
+	for i, p := range o.parts {
+		if i == o.settled && out.Kind == KindTensor && r.target.planar && r.element == imagekernel.Uint8 {
+			r.home = out.TensorRow(row)
+		}
 		r.begin(p, in.Samples[row])
 		if err := p.apply(r); err != nil {
 			if r.badSource {

@@ -54,8 +54,10 @@ type imageRun struct {
 	// frames are the images between two jobs, and a decoded PNG. spare and aside hold images for operators.
 	frames [2][]byte
 	next   int
-	spare  []byte
-	aside  []byte
+	// home is where the output goes, if that is planes of bytes and no part to come moves pixels: they may be made in it.
+	home  []byte
+	spare []byte
+	aside []byte
 	// bytes, counts and kernels are scratch memory of operators.
 	bytes   [256]uint8
 	counts  [256]uint32
@@ -258,14 +260,22 @@ func (r *imageRun) flush() error {
 	return nil
 }
 
-// buffer is the frame that the present source doesn't lie in, n bytes long.
+// buffer is a frame that the present source doesn't lie in, n bytes long.
 func (r *imageRun) buffer(n int) []byte {
+	if n > 0 && len(r.home) == n && !r.arrived() {
+		return r.home
+	}
 	r.next = 1 - r.next
 	if cap(r.frames[r.next]) < n {
 		r.frames[r.next] = make([]byte, n)
 	}
 	r.frames[r.next] = r.frames[r.next][:n]
 	return r.frames[r.next]
+}
+
+// arrived says whether the present source lies in home.
+func (r *imageRun) arrived() bool {
+	return len(r.home) > 0 && len(r.job.Pix) > 0 && &r.job.Pix[0] == &r.home[0]
 }
 
 // write runs the steps into dst, a row of the target type.
@@ -275,7 +285,9 @@ func (r *imageRun) write(dst []byte) error {
 		return nil
 	}
 	if r.target.planar && r.element == imagekernel.Uint8 && r.untouched() {
-		copy(dst, r.job.Pix)
+		if !r.arrived() {
+			copy(dst, r.job.Pix)
+		}
 	} else if err := r.run(dst, r.target.planar, r.element); err != nil {
 		return err
 	}

@@ -1,13 +1,12 @@
-// The colour operators of pixels_color.h with AVX2: eight pixels at a time, the same operations in the same order.
+// The colour operators of pixels_color.h with AVX2: the same results.
 #ifndef MILLRACE_IMAGE_PIXELS_AVX2_H
 #define MILLRACE_IMAGE_PIXELS_AVX2_H
 
 #include "pixels_color.h"
+#include "pixels_curve.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-
-#define AVX2 __attribute__((target("avx2"))) static inline
 
 AVX2 __m256i load8(const uint8_t *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)); }
 
@@ -26,6 +25,13 @@ AVX2 __m256i blend8(__m256i p, __m256i from, __m256 from_f, __m256 factor)
 
 AVX2 void blend_flat_avx2(uint8_t *p, size_t n, int base, float factor)
 {
+	struct curve curve;
+	if (n >= CURVE_PAYS && curve_flat(&curve, base, factor)) {
+		size_t done = n / 32 * 32;
+		for (size_t i = 0; i < done; i += 32)
+			_mm256_storeu_si256((__m256i *)(p + i), curve_at(&curve, _mm256_loadu_si256((const __m256i *)(p + i))));
+		p += done, n -= done;
+	}
 	__m256i from = _mm256_set1_epi32(base);
 	__m256 from_f = _mm256_set1_ps((float)base), k = _mm256_set1_ps(factor);
 	size_t i = 0;
@@ -53,33 +59,48 @@ AVX2 void blend_avx2(uint8_t *p, const uint8_t *from, size_t n, float factor)
 	blend_any(p + i, from + i, n - i, factor);
 }
 
-// luma8 splits the weight of green in two, so that all fit the signed 16-bit multiply-add.
-AVX2 __m256i luma8(__m256i r, __m256i g, __m256i b)
+AVX2 __m256i load32(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
+
+AVX2 void luma_avx2(uint8_t *out, const uint8_t *r, const uint8_t *g, const uint8_t *b, size_t n)
 {
-	__m256i rg = _mm256_madd_epi16(_mm256_or_si256(r, _mm256_slli_epi32(g, 16)), _mm256_set1_epi32(19595 | 19235 << 16));
-	__m256i gb = _mm256_madd_epi16(_mm256_or_si256(g, _mm256_slli_epi32(b, 16)), _mm256_set1_epi32(19235 | 7471 << 16));
-	return _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(rg, gb), _mm256_set1_epi32(0x8000)), 16);
+	size_t i = 0;
+	for (; i + 32 <= n; i += 32)
+		_mm256_storeu_si256((__m256i *)(out + i), luma32(load32(r + i), load32(g + i), load32(b + i)));
+	luma_any(out + i, r + i, g + i, b + i, n - i);
+}
+
+AVX2 uint64_t luma_sum_avx2(const uint8_t *r, const uint8_t *g, const uint8_t *b, size_t n)
+{
+	__m256i sums = _mm256_setzero_si256();
+	size_t i = 0;
+	for (; i + 32 <= n; i += 32) {
+		__m256i luma = luma32(load32(r + i), load32(g + i), load32(b + i));
+		sums = _mm256_add_epi64(sums, _mm256_sad_epu8(luma, _mm256_setzero_si256()));
+	}
+	_Alignas(32) uint64_t sum[4];
+	_mm256_store_si256((__m256i *)sum, sums);
+	return sum[0] + sum[1] + sum[2] + sum[3] + luma_sum_any(r + i, g + i, b + i, n - i);
 }
 
 AVX2 void saturate_avx2(uint8_t *pr, uint8_t *pg, uint8_t *pb, size_t n, float factor)
 {
-	__m256 k = _mm256_set1_ps(factor);
+	struct curve curve;
 	size_t i = 0;
-	for (; i + 32 <= n; i += 32) {
-		__m256i r[4], g[4], b[4];
-		for (int j = 0; j < 4; j++) {
-			r[j] = load8(pr + i + 8 * j), g[j] = load8(pg + i + 8 * j), b[j] = load8(pb + i + 8 * j);
-			__m256i from = luma8(r[j], g[j], b[j]);
-			__m256 from_f = _mm256_cvtepi32_ps(from);
-			r[j] = blend8(r[j], from, from_f, k);
-			g[j] = blend8(g[j], from, from_f, k);
-			b[j] = blend8(b[j], from, from_f, k);
+	if (n >= CURVE_PAYS && curve_apart(&curve, factor))
+		for (; i + 32 <= n; i += 32) {
+			__m256i r = load32(pr + i), g = load32(pg + i), b = load32(pb + i), luma = luma32(r, g, b);
+			_mm256_storeu_si256((__m256i *)(pr + i), apart32(&curve, r, luma));
+			_mm256_storeu_si256((__m256i *)(pg + i), apart32(&curve, g, luma));
+			_mm256_storeu_si256((__m256i *)(pb + i), apart32(&curve, b, luma));
 		}
-		_mm256_storeu_si256((__m256i *)(pr + i), pack32(r[0], r[1], r[2], r[3]));
-		_mm256_storeu_si256((__m256i *)(pg + i), pack32(g[0], g[1], g[2], g[3]));
-		_mm256_storeu_si256((__m256i *)(pb + i), pack32(b[0], b[1], b[2], b[3]));
+	_Alignas(32) uint8_t luma[BLOCK];
+	for (; i < n; i += BLOCK) {
+		size_t m = n - i < BLOCK ? n - i : BLOCK;
+		luma_avx2(luma, pr + i, pg + i, pb + i, m);
+		blend_avx2(pr + i, luma, m, factor);
+		blend_avx2(pg + i, luma, m, factor);
+		blend_avx2(pb + i, luma, m, factor);
 	}
-	saturate_any(pr + i, pg + i, pb + i, n - i, factor);
 }
 
 AVX2 __m256 table8(__m256 table, __m256i index) { return _mm256_permutevar8x32_ps(table, index); }

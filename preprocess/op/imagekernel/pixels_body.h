@@ -1,25 +1,6 @@
 // Pixel loops that the compiler makes vectors of. Included twice, with NAME adding a suffix: once for any CPU, once for
 // AVX2.
 
-static void NAME(luma)(uint8_t *out, const uint8_t *r, const uint8_t *g, const uint8_t *b, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		out[i] = (uint8_t)LUMA(r[i], g[i], b[i]);
-}
-
-static uint64_t NAME(luma_sum)(const uint8_t *restrict r, const uint8_t *restrict g, const uint8_t *restrict b, size_t n)
-{
-	uint64_t total = 0;
-	for (size_t at = 0; at < n; at += BLOCK) {
-		size_t m = n - at < BLOCK ? n - at : BLOCK;
-		uint32_t sum = 0;
-		for (size_t i = 0; i < m; i++)
-			sum += LUMA(r[at + i], g[at + i], b[at + i]);
-		total += sum;
-	}
-	return total;
-}
-
 static void NAME(smooth_row)(uint8_t *restrict out, const uint8_t *restrict a, const uint8_t *restrict b,
                              const uint8_t *restrict c, int w)
 {

@@ -6,9 +6,32 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { BLOCK = 4096, BLUR_BLOCK = 32 };
+enum {
+	BLOCK = 4096,
+	BLUR_BLOCK = 32,
+	CURVE_PAYS = 2048,  // Pixels from which on making a curve costs less than it spares.
+};
 
 #define LUMA(r, g, b) (((r) * 19595u + (g) * 38470u + (b) * 7471u + 0x8000u) >> 16)
+
+static void luma_any(uint8_t *out, const uint8_t *r, const uint8_t *g, const uint8_t *b, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		out[i] = (uint8_t)LUMA(r[i], g[i], b[i]);
+}
+
+static uint64_t luma_sum_any(const uint8_t *restrict r, const uint8_t *restrict g, const uint8_t *restrict b, size_t n)
+{
+	uint64_t total = 0;
+	for (size_t at = 0; at < n; at += BLOCK) {
+		size_t m = n - at < BLOCK ? n - at : BLOCK;
+		uint32_t sum = 0;
+		for (size_t i = 0; i < m; i++)
+			sum += LUMA(r[at + i], g[at + i], b[at + i]);
+		total += sum;
+	}
+	return total;
+}
 
 static void blend_flat_any(uint8_t *restrict p, size_t n, int base, float factor)
 {

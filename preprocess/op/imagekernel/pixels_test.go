@@ -177,6 +177,33 @@ func pillowHue(r, g, b, shift byte) [3]byte {
 	return [...][3]byte{{most, t, p}, {q, most, p}, {p, most, t}, {p, q, most}, {t, p, most}, {most, p, q}}[int(i)%6]
 }
 
+// Images large enough for a factor to be made a table have the bytes of those that are not, whatever the factor: whole
+// and half ones have exact results, which must not be taken for cut ones.
+func TestBlendsOfLargeImagesEqualPortable(t *testing.T) {
+	vector := New(DefaultLimits())
+	defer vector.Close()
+	const side = 256
+	pairs := Planes{W: side, H: side, C: 3, Pix: make([]byte, 3*side*side)}
+	rapid.Check(t, func(t *rapid.T) {
+		factor := rapid.OneOf(rapid.Float32Range(0, 2), rapid.Float32Range(-2, 9), rapid.SampledFrom([]float32{0, 0.25, 0.5, 1, 1.5, 2, 8})).Draw(t, "factor")
+		base, blue := rapid.Byte().Draw(t, "base"), rapid.Byte().Draw(t, "blue")
+		for i := range side * side {
+			pairs.Pix[i], pairs.Pix[side*side+i], pairs.Pix[2*side*side+i] = byte(i), byte(i/side), byte(i)*blue
+		}
+		flat, apart := slices.Clone(pairs.Pix), slices.Clone(pairs.Pix)
+		loops{}.blendFlat(flat, base, factor)
+		loops{}.saturate(apart, factor)
+		got := Planes{W: side, H: side, C: 3, Pix: slices.Clone(pairs.Pix)}
+		if vector.BlendFlat(got, base, factor); !bytes.Equal(got.Pix, flat) {
+			t.Errorf("blend with %d by %v differs", base, factor)
+		}
+		copy(got.Pix, pairs.Pix)
+		if vector.Saturate(got, factor); !bytes.Equal(got.Pix, apart) {
+			t.Errorf("saturation by %v differs", factor)
+		}
+	})
+}
+
 // Turning the hue gives Pillow's bytes for every colour.
 func TestHueOfAllColors(t *testing.T) {
 	vector, scalar := New(DefaultLimits()), New(DefaultLimits())

@@ -234,14 +234,57 @@ static void mr_gray_row(uint8_t *p, int n)
 	}
 }
 
-static void mr_expand_row(uint8_t *out, const uint8_t *in, int n, int channels)
+#if defined(__x86_64__)
+// mr_expand_avx2 gives pixels of three bytes a fourth, four at a time; it returns how many it did.
+__attribute__((target("avx2"))) static int mr_expand_avx2(uint8_t *out, const uint8_t *in, int n)
 {
+	const __m128i spread = _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1);
+	const __m128i opaque = _mm_set1_epi32((int)0xFF000000u);
+	int x = 0;
+	// A load takes 16 bytes, of which 12 are used.
+	for (; x + 6 <= n; x += 4) {
+		__m128i v = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(in + 3 * (size_t)x)), spread);
+		_mm_storeu_si128((__m128i *)(out + 4 * (size_t)x), _mm_or_si128(v, opaque));
+	}
+	return x;
+}
+
+// mr_join_avx2 joins three planes to pixels of four bytes, 16 at a time; it returns how many it did.
+__attribute__((target("avx2"))) static int mr_join_avx2(uint8_t *out, const uint8_t *in, size_t plane, int n)
+{
+	const __m128i opaque = _mm_set1_epi8(-1);
+	int x = 0;
+	for (; x + 16 <= n; x += 16) {
+		const uint8_t *p = in + x;
+		__m128i r = _mm_loadu_si128((const __m128i *)p), g = _mm_loadu_si128((const __m128i *)(p + plane));
+		__m128i b = _mm_loadu_si128((const __m128i *)(p + 2 * plane));
+		__m128i rg[2] = {_mm_unpacklo_epi8(r, g), _mm_unpackhi_epi8(r, g)};
+		__m128i bx[2] = {_mm_unpacklo_epi8(b, opaque), _mm_unpackhi_epi8(b, opaque)};
+		__m128i *to = (__m128i *)(out + 4 * (size_t)x);
+		for (int i = 0; i < 2; i++) {
+			_mm_storeu_si128(to + 2 * i, _mm_unpacklo_epi16(rg[i], bx[i]));
+			_mm_storeu_si128(to + 2 * i + 1, _mm_unpackhi_epi16(rg[i], bx[i]));
+		}
+	}
+	return x;
+}
+#endif
+
+static void mr_expand_row(uint8_t *out, const uint8_t *in, int n, int channels, int avx2)
+{
+	int done = 0;
 	switch (channels) {
 	case 4:
 		memcpy(out, in, 4 * (size_t)n);
 		return;
 	case 3:
-		for (int i = 0; i < n; i++, in += 3, out += 4) {
+#if defined(__x86_64__)
+		if (avx2)
+			done = mr_expand_avx2(out, in, n);
+#endif
+		(void)avx2;
+		in += 3 * (size_t)done, out += 4 * (size_t)done;
+		for (int i = done; i < n; i++, in += 3, out += 4) {
 			out[0] = in[0];
 			out[1] = in[1];
 			out[2] = in[2];
@@ -256,10 +299,16 @@ static void mr_expand_row(uint8_t *out, const uint8_t *in, int n, int channels)
 	}
 }
 
-static void mr_join_row(uint8_t *out, const uint8_t *in, size_t plane, int n)
+static void mr_join_row(uint8_t *out, const uint8_t *in, size_t plane, int n, int avx2)
 {
 	const uint8_t *r = in, *g = in + plane, *b = in + 2 * plane;
-	for (int i = 0; i < n; i++) {
+	int done = 0;
+#if defined(__x86_64__)
+	if (avx2)
+		done = mr_join_avx2(out, in, plane, n);
+#endif
+	(void)avx2;
+	for (int i = done; i < n; i++) {
 		uint32_t v = 0xFF000000u | (uint32_t)b[i] << 16 | (uint32_t)g[i] << 8 | r[i];
 		out[4 * i] = (uint8_t)v;
 		out[4 * i + 1] = (uint8_t)(v >> 8);
@@ -286,9 +335,9 @@ static uint8_t *mr_next_row(struct mr_source *s, uint8_t *buf)
 		int channels = s->job->channels;
 		size_t at = (size_t)(s->y + s->next) * s->job->width + s->x;
 		if (s->job->planes && channels == 3)
-			mr_join_row(buf, s->pixels + at, (size_t)s->job->width * s->job->height, s->w);
+			mr_join_row(buf, s->pixels + at, (size_t)s->job->width * s->job->height, s->w, s->job->avx2);
 		else
-			mr_expand_row(buf, s->pixels + at * channels, s->w, channels);
+			mr_expand_row(buf, s->pixels + at * channels, s->w, channels, s->job->avx2);
 		s->next++;
 	}
 	if (s->job->gray)
