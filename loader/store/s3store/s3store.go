@@ -1,7 +1,8 @@
 // Package s3store is a store.Bucket over S3 and what speaks its protocol.
 //
-// The AWS SDK signs and parses; reads, retries and limits are those of the package ranged, because the SDK's own stop
-// at the headers of an answer, share one budget of retries, and never give up on a connection that went silent.
+// The AWS SDK signs, and makes all requests but those for ranges, of which there are many: these are plain HTTP. Reads,
+// retries and limits are those of the package ranged, because the SDK's own stop at the headers of an answer, share one
+// budget of retries, and never give up on a connection that went silent.
 package s3store
 
 import (
@@ -10,8 +11,10 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
@@ -28,8 +31,12 @@ type Bucket struct {
 	client    *s3.Client
 	identity  *identity
 	transport *http.Transport
+	http      *redirecting
 	payer     types.RequestPayer
 	region    region
+	signer    *v4.Signer
+	found     atomic.Pointer[place]
+	skew      atomic.Int64 // how far the server's clock is ahead, in nanoseconds
 }
 
 var (
@@ -41,17 +48,28 @@ func (b *Bucket) uri(key string) string { return "s3://" + b.name + "/" + key }
 
 // Fetch implements ranged.Source.
 func (b *Bucket) Fetch(ctx context.Context, key, etag string, off, n int64) (*ranged.Reply, error) {
-	in := &s3.GetObjectInput{Bucket: &b.name, Key: &key, RequestPayer: b.payer, Range: aws.String(fmt.Sprintf("bytes=%d-%d", off, off+n-1))}
-	if etag != "" {
-		in.IfMatch = aws.String(quote(etag))
+	if key == "" {
+		return nil, errkind.Errorf(errkind.NotFound, "%s is a bucket, not an object", b.uri(key))
 	}
 	used, err := b.identity.current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out, err := b.client.GetObject(ctx, in, b.region.apply)
+	p, err := b.place(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var r *ranged.Reply
+	if p.plain {
+		r, err = b.get(ctx, p, key, etag, off, n, used)
+	} else {
+		r, err = b.getBySDK(ctx, key, etag, off, n)
+	}
 	if err == nil {
-		return reply(out)
+		return r, nil
+	}
+	if _, known := errors.AsType[*ranged.Failure](err); known {
+		return nil, err
 	}
 	switch fault := b.classify(ctx, key, used, err); statusOf(fault) {
 	case statusPrecondition:
@@ -61,6 +79,19 @@ func (b *Bucket) Fetch(ctx context.Context, key, etag string, off, n int64) (*ra
 	default:
 		return nil, fault
 	}
+}
+
+// getBySDK is for buckets that want signatures of another kind: S3 Express, access points of several regions.
+func (b *Bucket) getBySDK(ctx context.Context, key, etag string, off, n int64) (*ranged.Reply, error) {
+	in := &s3.GetObjectInput{Bucket: &b.name, Key: &key, RequestPayer: b.payer, Range: aws.String(fmt.Sprintf("bytes=%d-%d", off, off+n-1))}
+	if etag != "" {
+		in.IfMatch = aws.String(quote(etag))
+	}
+	out, err := b.client.GetObject(ctx, in, b.region.apply)
+	if err != nil {
+		return nil, err
+	}
+	return reply(out)
 }
 
 func reply(out *s3.GetObjectOutput) (*ranged.Reply, error) {

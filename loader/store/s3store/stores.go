@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -95,6 +96,7 @@ type shared struct {
 	client    *s3.Client
 	identity  *identity
 	transport *http.Transport
+	http      *redirecting
 }
 
 // New is what opens buckets by opts, where their URIs do not say otherwise.
@@ -121,7 +123,7 @@ func (s *Stores) Bucket(ctx context.Context, authority string) (*Bucket, error) 
 	if err != nil {
 		return nil, err
 	}
-	b := &Bucket{name: name, client: shared.client, identity: shared.identity, transport: shared.transport}
+	b := &Bucket{name: name, client: shared.client, identity: shared.identity, transport: shared.transport, http: shared.http, signer: v4.NewSigner()}
 	if o.RequesterPays {
 		b.payer = types.RequestPayerRequester
 	}
@@ -184,8 +186,9 @@ func connected(o Options, cfg aws.Config) (*shared, error) {
 		}
 		cfg.Credentials, out.identity.cache = cache, cache
 	}
+	out.http = &redirecting{transport: out.transport, identity: out.identity, region: cfg.Region}
 	out.client = s3.NewFromConfig(cfg, func(s *s3.Options) {
-		s.HTTPClient = &redirecting{transport: out.transport, identity: out.identity, region: cfg.Region}
+		s.HTTPClient = out.http
 		if o.Endpoint != "" {
 			s.BaseEndpoint = aws.String(strings.TrimRight(o.Endpoint, "/"))
 		}
