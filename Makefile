@@ -28,6 +28,11 @@ RACE_PKGS = $(shell grep -rl --include='*_test.go' --exclude-dir=.cache 'goleak\
 # which does not see new packages: both are run on their own.
 UNIT_PKGS = $(shell go list ./... | grep -vE '/internal/(e2e|archtest)$$')
 
+# AVIF is read where libavif is; without it all else is.
+ifeq ($(shell pkg-config --exists libavif 2>/dev/null && echo yes),yes)
+export GOFLAGS := $(GOFLAGS) -tags=avif
+endif
+
 # Python code of the project finds the binaries, and the binaries the interpreter, by these.
 export MILLRACE_BIN := $(CURDIR)/bin/millrace
 RUN_ENV = PATH="$(CURDIR)/bin:$(CURDIR)/$(VENV)/bin:$$PATH" PYTHONPATH="$(CURDIR)/clients/python/src"
@@ -87,7 +92,7 @@ proto: setup-tools ## Lint the protos and generate their Go code anew.
 
 ## Checks, from the fastest to the slowest.
 
-.PHONY: check fmt lint unit explore race sanitize fuzz-short e2e python pillow test
+.PHONY: check fmt lint unit portable explore race sanitize fuzz-short e2e python pillow test
 check: setup-tools ## Check formats, go.mod, protos and scripts.
 	@for script in .ci/run .ci/test .ci/fuzz .ci/pillow .ci/setup-*; do bash -n "$$script"; done
 	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | grep -v '\.pb\.go$$' | xargs -r $(TOOLS)/gofumpt -l -extra); \
@@ -113,6 +118,11 @@ unit: setup-tools setup-servers ## Run the Go tests.
 	@go test $(filter-out $(RAPID_PKGS:.%=github.com/millrace/millrace%),$(UNIT_PKGS))
 	@go test $(RAPID_PKGS) -rapid.seed=$(SEED)
 
+# The oracle's bytes are those of every variant: vector instructions off, and no C at all.
+portable: setup-system ## Run the tests of image operators without vector instructions, and without cgo.
+	@MILLRACE_SIMD=scalar go test -count=1 ./preprocess/op/optest
+	@CGO_ENABLED=0 go test ./preprocess/op/...
+
 explore: setup-system ## Run the tests that draw at random with DRAWS (1,000) new draws each.
 	@go test -count=1 -timeout=60m $(RAPID_PKGS) -rapid.checks=$(DRAWS)
 
@@ -121,9 +131,11 @@ race: setup-system ## Run the Go tests of packages that start goroutines under t
 	@go test -race -short $(filter $(RAPID_PKGS),$(RACE_PKGS)) -rapid.seed=$(SEED)
 
 # The exhaustive test of hues takes too long under sanitizers, and looks at no memory that others do not.
-sanitize: setup-system ## Run the tests of the image kernels with sanitizers of addresses and of undefined behaviour.
-	@CGO_CFLAGS='-O1 -g -fsanitize=undefined -fno-sanitize-recover=all' CGO_LDFLAGS=-fsanitize=undefined go test -asan -count=1 \
-		-skip TestHueOfAllColors ./preprocess/op/imagekernel
+sanitize: export CGO_CFLAGS := -O1 -g -fsanitize=undefined -fno-sanitize-recover=all
+sanitize: export CGO_LDFLAGS := -fsanitize=undefined
+sanitize: setup-system ## Run all files through the image kernels with sanitizers of addresses and of undefined behaviour.
+	@go test -asan -count=1 -skip TestHueOfAllColors ./preprocess/op/imagekernel -rapid.seed=$(SEED)
+	@go test -asan -count=1 -skip TestOperatorDump ./preprocess/op/optest ./preprocess/op/jpegrestart
 
 fuzz-short: setup-system ## Run each fuzz target for FUZZTIME (5s).
 	@.ci/fuzz $(FUZZTIME)

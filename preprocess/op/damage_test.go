@@ -257,3 +257,5 @@ func FuzzGIF(f *testing.F) { fuzzImages(f, ".gif") }
 func FuzzBMP(f *testing.F) { fuzzImages(f, ".bmp") }
 
 func FuzzTIFF(f *testing.F) { fuzzImages(f, ".tif") }
+
+func FuzzAVIF(f *testing.F) { fuzzImages(f, ".avif") }

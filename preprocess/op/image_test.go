@@ -238,7 +238,7 @@ func TestBadSamples(t *testing.T) {
 		wants string
 	}{
 		"empty":   {nil, errkind.BadData, "decode_image: the image is empty (0 bytes)"},
-		"text":    {[]byte("hello, world"), errkind.BadData, "decode_image: neither JPEG, PNG, WebP, GIF, BMP nor TIFF"},
+		"text":    {[]byte("hello, world"), errkind.BadData, "decode_image: neither JPEG, PNG, WebP, GIF, BMP, TIFF nor AVIF"},
 		"cut png": {images["rgb.png"][:400], errkind.BadData, "decode_image: truncated PNG"},
 		"cut":     {images["a-420-b.jpg"][:2000], errkind.BadData, "decode_image: truncated JPEG"},
 		"header":  {images["a-420-b.jpg"][:100], errkind.BadData, "decode_image: truncated JPEG, the header is incomplete"},

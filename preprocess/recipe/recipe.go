@@ -65,7 +65,7 @@ type Partitioning struct {
 // DefaultFields are the fields of a recipe that names none: an image and, where a sample has one, a label.
 func DefaultFields() []Field {
 	return []Field{
-		{Name: "image", From: []string{"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"}},
+		{Name: "image", From: []string{"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "avif"}},
 		{Name: "label", From: []string{"cls"}, Optional: true},
 	}
 }

@@ -159,3 +159,35 @@ func TestDamageHasThePixelsOfLibjpeg(t *testing.T) {
 		d.compare(t, anyCrop(t, data, h))
 	})
 }
+
+// A kernel that has done any jobs, of whole and damaged files and at any scale, does the next as a new one does: nothing
+// of a file, such as its tables, is left for the one after it.
+func TestAUsedKernelDoesAsAFreshOne(t *testing.T) {
+	files := encodedFiles(t)
+	rapid.Check(t, func(t *rapid.T) {
+		used := New(DefaultLimits())
+		defer used.Close()
+		for range rapid.IntRange(2, 8).Draw(t, "jobs") {
+			data := bytes.Clone(anyJPEG(t, files))
+			if rapid.IntRange(0, 2).Draw(t, "damage") == 0 {
+				data[rapid.IntRange(2, len(data)-1).Draw(t, "at")] = rapid.Byte().Draw(t, "byte")
+			}
+			h, err := Probe(data, DefaultLimits())
+			if err != nil || h.W*h.H > 1<<20 {
+				continue
+			}
+			used.engine.plain = rapid.Bool().Draw(t, "plain")
+			used.Scalar(rapid.Bool().Draw(t, "scalar"))
+			fresh := New(DefaultLimits())
+			fresh.engine.plain, fresh.engine.scalar = used.engine.plain, used.engine.scalar
+			j := anyCrop(t, data, h)
+			again := *j
+			again.Dst = make([]byte, len(j.Dst))
+			want, got := fresh.Run(j), used.Run(&again)
+			fresh.Close()
+			if (want == nil) != (got == nil) || want == nil && !bytes.Equal(j.Dst, again.Dst) {
+				t.Fatalf("used: %v, fresh: %v; pixels equal: %v", got, want, bytes.Equal(j.Dst, again.Dst))
+			}
+		}
+	})
+}

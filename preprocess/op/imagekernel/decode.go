@@ -23,6 +23,8 @@ func Decode(data []byte, h Header, buf []byte) ([]byte, error) {
 		return pix, decodeWebP(data, pix, h)
 	case FormatGIF:
 		return pix, decodeGIF(data, pix, h)
+	case FormatAVIF:
+		return pix, decodeAVIF(data, pix, h)
 	default:
 	}
 	p, err := decodeRaster(data, h)
@@ -79,7 +81,7 @@ func DecodeIndices(data []byte, h Header, buf []byte) ([]byte, error) {
 			return nil, err
 		}
 		return pix, p.indices(h.Format, pix)
-	case FormatUnknown, FormatJPEG, FormatWebP:
+	case FormatUnknown, FormatJPEG, FormatWebP, FormatAVIF:
 	}
 	return nil, errkind.Errorf(errkind.BadData, "%s without a palette has no indices", h.Format)
 }

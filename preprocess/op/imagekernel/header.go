@@ -26,6 +26,8 @@ const (
 	FormatBMP
 	// FormatTIFF is TIFF.
 	FormatTIFF
+	// FormatAVIF is AVIF, one image or a sequence.
+	FormatAVIF
 )
 
 // Header is what an encoded image says of itself before its pixels.
@@ -33,7 +35,7 @@ type Header struct {
 	Format Format
 	// W and H are as stored, before any orientation.
 	W, H int
-	// Components is the number of colour components of a JPEG.
+	// Components is the number of colour components of a JPEG, or of an AVIF with its alpha.
 	Components int
 	// Progressive says that a JPEG's pixels come in refining scans.
 	Progressive bool
@@ -212,7 +214,7 @@ func probePNG(data []byte) (Header, error) {
 
 // String is the format's name in messages.
 func (f Format) String() string {
-	names := [...]string{"unknown", "JPEG", "PNG", "WebP", "GIF", "BMP", "TIFF"}
+	names := [...]string{"unknown", "JPEG", "PNG", "WebP", "GIF", "BMP", "TIFF", "AVIF"}
 	if int(f) < len(names) {
 		return names[f]
 	}

@@ -23,6 +23,8 @@ func formatOf(data []byte) Format {
 		return FormatTIFF
 	case begins("BM"):
 		return FormatBMP
+	case isAVIF(data):
+		return FormatAVIF
 	}
 	return FormatUnknown
 }
@@ -47,12 +49,14 @@ func probe(f Format, data []byte) (Header, error) {
 		return probeBMP(data)
 	case FormatTIFF:
 		return probeTIFF(data)
+	case FormatAVIF:
+		return probeAVIF(data)
 	case FormatUnknown:
 	}
 	if len(data) == 0 {
 		return Header{}, errkind.Errorf(errkind.BadData, "the image is empty (0 bytes)")
 	}
-	return Header{}, errkind.Errorf(errkind.BadData, "neither JPEG, PNG, WebP, GIF, BMP nor TIFF (it begins with %q)", data[:min(len(data), 8)])
+	return Header{}, errkind.Errorf(errkind.BadData, "neither JPEG, PNG, WebP, GIF, BMP, TIFF nor AVIF (it begins with %q)", data[:min(len(data), 8)])
 }
 
 // probeGIF reads the size of the screen, which is that of the image.

@@ -31,6 +31,8 @@ func DecodeWide(data []byte, h Header) (Wide, error) {
 		return w, w.fromRaster(h.Format, &p)
 	case FormatJPEG:
 		return w, w.fromJPEG(data, h)
+	case FormatAVIF:
+		return w, w.fromAVIF(data, h)
 	default:
 	}
 	return w, notGray(h.Format)
@@ -41,6 +43,21 @@ func notGray(f Format) error {
 }
 
 func (w *Wide) put(i int, v uint16) { binary.LittleEndian.PutUint16(w.Pix[2*i:], v) }
+
+func (w *Wide) fromAVIF(data []byte, h Header) error {
+	if h.Components != 1 {
+		return notGray(FormatAVIF)
+	}
+	pix, err := Decode(data, h, nil)
+	if err != nil {
+		return err
+	}
+	w.Pix = make([]byte, 2*w.W*w.H)
+	for i := range w.W * w.H {
+		w.put(i, uint16(pix[4*i]))
+	}
+	return nil
+}
 
 func (w *Wide) fromPNG(data []byte) error {
 	decoded, err := png.Decode(bytes.NewReader(data))

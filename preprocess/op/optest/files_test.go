@@ -76,7 +76,7 @@ func decodeFile(t *testing.T, name string, data []byte, params object) decoded {
 	}
 	out := decoded{Input: name, Params: params}
 	b := &op.Batch{NumRows: 1, Samples: []uint64{7}, Keys: []string{name}, Columns: []op.Column{{Field: op.Field{Name: "image", Kind: op.KindBytes}, Bytes: [][]byte{data}}}}
-	err = decode.Apply(t.Context(), &op.Env{}, b, func(b *op.Batch) error {
+	err = decode.Apply(t.Context(), &op.Env{Scalar: scalar()}, b, func(b *op.Batch) error {
 		m := b.Column("image").Images[0]
 		out.Shape, out.Hash = [3]int{m.H, m.W, m.C}, Hash(m.Pix)
 		return nil

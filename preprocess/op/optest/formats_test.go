@@ -34,6 +34,9 @@ func TestFormatsEqualPillow(t *testing.T) {
 		if !imagekernel.Exact && strings.HasSuffix(want.Input, "-jpeg.tif") {
 			continue
 		}
+		if !imagekernel.ReadsAVIF && strings.HasSuffix(want.Input, ".avif") {
+			continue
+		}
 		data, err := os.ReadFile(filepath.Join("testdata", want.Input))
 		if err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-"""Pillow as the oracle of the decoders of WebP, GIF, BMP, TIFF and of transparency.
+"""Pillow as the oracle of the decoders of WebP, GIF, BMP, TIFF, AVIF and of transparency.
 
     python gen_formats.py testdata/formats      writes small images, and what Pillow makes of them to golden.jsonl
 
@@ -74,6 +74,14 @@ def inputs():
     yield "gray-alpha.tif", rgba(37, 26, 19).convert("LA"), dict(compression="packbits")
     yield "big.tif", Image.fromarray(draw(37, 26, 20)), dict(big_tiff=True)
     yield "fax.tif", Image.fromarray(draw(37, 26, 20)).convert("1"), dict(compression="group4")
+    for w, h in ((57, 35), (64, 48), (1, 1), (17, 2)):
+        yield f"lossy-{w}x{h}.avif", Image.fromarray(draw(w, h, w)), dict(quality=70, speed=10)
+    yield "alpha.avif", rgba(57, 35, 61), dict(quality=60, speed=10)
+    yield "full.avif", Image.fromarray(draw(57, 35, 62)), dict(quality=90, subsampling="4:4:4", speed=10)
+    yield "half.avif", Image.fromarray(draw(57, 35, 63)), dict(quality=80, subsampling="4:2:2", range="limited", speed=10)
+    yield "gray.avif", Image.fromarray(draw(57, 35, 64)), dict(subsampling="4:0:0", speed=10)
+    yield "exif6.avif", Image.fromarray(draw(31, 20, 65)), dict(exif=exif(6), speed=10)
+    yield "animated.avif", frames[0], dict(save_all=True, append_images=frames[1:], speed=10)
     xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
     yield "xmp6.webp", Image.fromarray(draw(31, 20, 21)), dict(xmp=xmp, lossless=True)
     for key, text, zipped in (

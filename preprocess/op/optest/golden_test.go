@@ -140,12 +140,16 @@ func TestOperatorsEqualPillow(t *testing.T) {
 	}
 }
 
+// scalar says whether MILLRACE_SIMD=scalar is set, as it may be for millrace itself: all that Pillow's bytes are compared
+// with then runs without vector instructions.
+func scalar() bool { return os.Getenv("MILLRACE_SIMD") == "scalar" }
+
 // apply runs one encoded image through chain.
 func apply(t *testing.T, chain []op.Operator, data []byte) (pixels []byte, shape [3]int) {
 	t.Helper()
 	batch := &op.Batch{NumRows: 1, Samples: []uint64{7}, Columns: []op.Column{{Field: op.Field{Name: "image", Kind: op.KindBytes}, Bytes: [][]byte{data}}}}
 	for _, o := range chain {
-		err := o.Apply(t.Context(), &op.Env{}, batch, func(b *op.Batch) error {
+		err := o.Apply(t.Context(), &op.Env{Scalar: scalar()}, batch, func(b *op.Batch) error {
 			batch = b
 			return b.Check()
 		})
