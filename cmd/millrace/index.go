@@ -18,7 +18,7 @@ func (a *app) indexCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "index URI…",
 		Short: "Build the manifest and the index of a source",
-		Long: "Build the manifest and the index of a source: brace patterns, tar shards, a directory of shards or an image folder.\n" +
+		Long: "Build the manifest and the index of a source: brace patterns, tar shards, a directory of shards or a folder of media.\n" +
 			"Shards that did not change since the last time are not read again; one that was stopped goes on where it was.",
 		Args: usage(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error { return a.index(c, args, o, v) },

@@ -101,7 +101,7 @@ func TestMistakesInTheSource(t *testing.T) {
 		{name: "missing directory", args: []string{"index", "nowhere"}, code: 1, says: `/.*/nowhere: nothing is there, neither a file nor a directory with files`},
 		{name: "missing shards", args: []string{"index", "data/train-{000000..000003}.tar"}, code: 1, says: `2 of 4 shards are missing: /.*/train-000002.tar, /.*/train-000003.tar; bring them back, .*`},
 		{name: "empty directory", args: []string{"index", "void"}, code: 1, says: `/.*/void: nothing is there, .*`},
-		{name: "directory without samples", args: []string{"index", "texts"}, code: 1, says: `directory /.*/texts holds neither shards nor images; seen 1 other files, such as a.txt .*`},
+		{name: "directory without samples", args: []string{"index", "texts"}, code: 1, says: `directory /.*/texts holds neither shards nor images, videos or audio files; seen 1 other files, such as a.txt .*`},
 		{name: "file that is no shard", args: []string{"index", "archive.zip"}, code: 1, says: `/.*/archive.zip is a file of 6 bytes, but no shard: those are named .*`},
 		{name: "shard without samples", args: []string{"index", "none.tar"}, code: 1, says: `/.*/none.tar: no samples: .*`},
 		{name: "shard that was cut off", args: []string{"index", "half.tar"}, code: 1, says: `shard /.*/half.tar: damaged tar at offset \d+: cut in the data of "00000\d.jpg": .*`},

@@ -123,7 +123,7 @@ func (b *building) locate(ctx context.Context) (shards []listed, missing []strin
 		}
 		if len(d.shards) == 0 {
 			if len(b.source) > 1 {
-				return nil, nil, nil, errkind.Errorf(errkind.Invalid, "%s is an image folder; a folder can't be joined with other entries in one source, make it a mixture", uri)
+				return nil, nil, nil, errkind.Errorf(errkind.Invalid, "%s is a folder of files; a folder can't be joined with other entries in one source, make it a mixture", uri)
 			}
 			return nil, nil, d.folder(), nil
 		}
@@ -232,7 +232,7 @@ func (b *building) prior() map[string]Shard {
 		return out
 	}
 	m := b.cache.manifest(b.source)
-	if m == nil || m.Format == FormatFolder {
+	if m == nil || isFolder(m.Format) {
 		return out
 	}
 	for _, s := range m.Shards {

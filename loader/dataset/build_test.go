@@ -184,7 +184,7 @@ func TestErrorsSayWhatWasSeen(t *testing.T) {
 		want   string
 	}{
 		{nil, errkind.Invalid, "the source is empty"},
-		{[]string{dir + "/other"}, errkind.Invalid, "holds neither shards nor images; seen 2 other files, such as a.csv"},
+		{[]string{dir + "/other"}, errkind.Invalid, "holds neither shards nor images, videos or audio files; seen 2 other files, such as a.csv"},
 		{[]string{dir + "/both"}, errkind.Invalid, "holds both shards and images"},
 		{[]string{dir + "/mixed"}, errkind.Invalid, "both by itself and in sub-directories such as cat"},
 		{[]string{dir + "/file.zip"}, errkind.Invalid, "is a file of 1 bytes, but no shard"},

@@ -12,20 +12,46 @@ import (
 	"github.com/millrace/millrace/loader/store"
 )
 
-// Names of the fields that an image folder's samples have beside their image.
+// Names of the fields that a folder's samples have beside their file.
 const (
 	fieldCls   = "cls"
 	fieldClass = "class"
 )
 
-// imageExtensions are the files that an image folder is made of.
-const imageExtensions = "jpg, jpeg, png, webp, bmp, gif, tif, tiff"
+// media is a kind of folder: what manifests call it, and the extensions of the files that it is made of.
+type media struct{ format, extensions string }
 
-// imageExtension is the extension of an image file, in lower case.
-func imageExtension(path string) (ext string, ok bool) {
+// medias are the kinds of folders. Where a directory holds files of several, the first one counts: others are beside them.
+func medias() []media {
+	return []media{
+		{FormatFolder, "jpg, jpeg, png, webp, bmp, gif, tif, tiff"},
+		{FormatVideoFolder, "mp4, m4v, mov, mkv, webm, avi, mpg, mpeg"},
+		{FormatAudioFolder, "wav, flac, mp3, ogg, opus, m4a, aac, aif, aiff"},
+	}
+}
+
+// isFolder says whether a format is that of folders of files.
+func isFolder(format string) bool {
+	return slices.ContainsFunc(medias(), func(m media) bool { return m.format == format })
+}
+
+// extension is that of a media file, in lower case, and the kind of folders that it belongs to; -1: none.
+func extension(path string) (ext string, kind int) {
 	base := store.Base(path)
 	ext = lower(base[strings.LastIndexByte(base, '.')+1:])
-	return ext, len(ext) < len(base)-1 && slices.Contains(strings.Split(imageExtensions, ", "), ext)
+	if len(ext) >= len(base)-1 {
+		return ext, -1
+	}
+	return ext, slices.IndexFunc(medias(), func(m media) bool { return slices.Contains(strings.Split(m.extensions, ", "), ext) })
+}
+
+// mediaNames lists the extensions of media files, for messages.
+func mediaNames() string {
+	var names []string
+	for _, m := range medias() {
+		names = append(names, m.extensions)
+	}
+	return strings.Join(names, ", ")
 }
 
 // hidden says whether any part of a path begins with a dot, or the object only marks a directory.
@@ -33,7 +59,7 @@ func hidden(rel string) bool {
 	return rel == "" || strings.HasPrefix(rel, ".") || strings.Contains(rel, "/.") || strings.HasSuffix(rel, "/")
 }
 
-// directory sorts what lies under one URI into shards and images, while it is listed.
+// directory sorts what lies under one URI into shards and media files, while it is listed.
 type directory struct {
 	uri, prefix string // prefix is the key of the directory with a slash
 	cache       *Cache
@@ -42,15 +68,25 @@ type directory struct {
 
 	shards     []listed
 	deepShards []string // a few directories below that hold shards
-	flat       *folderShard
-	classes    []folderShard
-	open       *folderShard // the class being listed; its files are consecutive
+	folders    []folder // by kind, as medias has them
 
 	others  int64
 	example string
+
+	state store.Attributes // of Hugging Face's list of shards; its key is empty where there is none
+	info  bool             // a description by Hugging Face's datasets is there
 }
 
-// folderShard is one directory of images.
+// folder is what a directory holds of one kind of files.
+type folder struct {
+	flat    *folderShard
+	classes []folderShard
+	open    *folderShard // the class being listed; its files are consecutive
+}
+
+func (f *folder) empty() bool { return f.flat == nil && len(f.classes) == 0 }
+
+// folderShard is one directory of files.
 type folderShard struct {
 	class   string
 	builder *index.Builder
@@ -71,15 +107,21 @@ func (b *building) scanDirectory(ctx context.Context, uri string) (*directory, e
 		}
 		key += "/"
 	}
-	d := &directory{uri: uri, prefix: key, cache: b.cache, unpinned: b.opts.Unpinned, progress: &b.progress}
+	d := &directory{uri: uri, prefix: key, cache: b.cache, unpinned: b.opts.Unpinned, progress: &b.progress, folders: make([]folder, len(medias()))}
 	if err := bucket.List(ctx, key, d.add); err != nil {
 		return nil, fmt.Errorf("listing %s: %w", uri, err)
 	}
-	if err := d.closeClass(); err != nil {
+	if err := d.savedDataset(ctx, bucket); err != nil {
 		return nil, err
 	}
-	if err := d.closeShard(d.flat, uri); err != nil {
-		return nil, err
+	for i := range d.folders {
+		f := &d.folders[i]
+		if err := d.closeClass(f); err != nil {
+			return nil, err
+		}
+		if err := d.closeShard(f.flat, uri); err != nil {
+			return nil, err
+		}
 	}
 	return d, d.judge()
 }
@@ -91,7 +133,7 @@ func (d *directory) add(a store.Attributes) error {
 		return nil
 	}
 	top, rest, nested := strings.Cut(rel, "/")
-	ext, image := imageExtension(rel)
+	ext, kind := extension(rel)
 	switch {
 	case strings.HasPrefix(top, "_"): // What Spark and others leave: _SUCCESS, _metadata.
 		d.others++
@@ -101,33 +143,45 @@ func (d *directory) add(a store.Attributes) error {
 		if len(d.deepShards) < 3 && !slices.Contains(d.deepShards, top) {
 			d.deepShards = append(d.deepShards, top)
 		}
-	case !image:
+	case kind < 0:
+		switch rel {
+		case hfState:
+			d.state = a
+		case hfInfo:
+			d.info = true
+		}
 		d.others++
 		if d.example == "" {
 			d.example = rel
 		}
-	case nested:
-		if d.open == nil || d.open.class != top {
-			if err := d.closeClass(); err != nil {
-				return err
-			}
-			d.open = &folderShard{class: top, builder: &index.Builder{}}
-		}
-		return d.addImage(d.open, rest, ext, a)
 	default:
-		if d.flat == nil {
-			d.flat = &folderShard{builder: &index.Builder{}}
-		}
-		return d.addImage(d.flat, rel, ext, a)
+		return d.addFile(&d.folders[kind], top, rest, rel, ext, a)
 	}
 	return nil
 }
 
-func (d *directory) addImage(s *folderShard, rel, ext string, a store.Attributes) error {
+// addFile takes a media file: rest of the class top, or rel of no class.
+func (d *directory) addFile(f *folder, top, rest, rel, ext string, a store.Attributes) error {
+	if rest == "" {
+		if f.flat == nil {
+			f.flat = &folderShard{builder: &index.Builder{}}
+		}
+		return d.addTo(f.flat, rel, ext, a)
+	}
+	if f.open == nil || f.open.class != top {
+		if err := d.closeClass(f); err != nil {
+			return err
+		}
+		f.open = &folderShard{class: top, builder: &index.Builder{}}
+	}
+	return d.addTo(f.open, rest, ext, a)
+}
+
+func (d *directory) addTo(s *folderShard, rel, ext string, a store.Attributes) error {
 	if a.Pin == "" && !d.unpinned {
 		return unpinnedError(d.uri + "/" + strings.TrimPrefix(a.Key, d.prefix))
 	}
-	if err := addImage(s.builder, rel, ext, a); err != nil {
+	if err := addMedia(s.builder, rel, ext, a); err != nil {
 		return err
 	}
 	if n := s.builder.NumSamples(); n%reportEvery == 0 {
@@ -137,15 +191,16 @@ func (d *directory) addImage(s *folderShard, rel, ext string, a store.Attributes
 	return nil
 }
 
-// reportEvery is the number of images after which a listing shows that it lives.
+// reportEvery is the number of files after which a listing shows that it lives.
 const reportEvery = 10_000
 
-func addImage(b *index.Builder, rel, ext string, a store.Attributes) error {
+func addMedia(b *index.Builder, rel, ext string, a store.Attributes) error {
 	return b.Add(rel, []index.Field{{Name: ext, Length: a.Size, Pin: a.Pin}})
 }
 
-// listFolder is the index of one directory of an image folder as it is now; a flat one has no classes below it.
-func listFolder(ctx context.Context, r *store.Resolver, uri string, flat bool) (*scanned, error) {
+// listFolder is the index of one directory of a folder of that format as it is now; a flat one has no classes below it.
+func listFolder(ctx context.Context, r *store.Resolver, uri, format string, flat bool) (*scanned, error) {
+	want := slices.IndexFunc(medias(), func(m media) bool { return m.format == format })
 	b, key, err := r.Resolve(ctx, uri)
 	if err != nil {
 		return nil, err
@@ -156,11 +211,11 @@ func listFolder(ctx context.Context, r *store.Resolver, uri string, flat bool) (
 	builder := &index.Builder{}
 	err = b.List(ctx, key, func(a store.Attributes) error {
 		rel := strings.TrimPrefix(a.Key, key)
-		ext, image := imageExtension(rel)
-		if hidden(rel) || !image || flat && strings.Contains(rel, "/") {
+		ext, kind := extension(rel)
+		if hidden(rel) || kind != want || flat && strings.Contains(rel, "/") {
 			return nil
 		}
-		return addImage(builder, rel, ext, a)
+		return addMedia(builder, rel, ext, a)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listing %s: %w", uri, err)
@@ -169,16 +224,16 @@ func listFolder(ctx context.Context, r *store.Resolver, uri string, flat bool) (
 }
 
 // closeClass finishes the class being listed, so that only one is ever held in memory.
-func (d *directory) closeClass() error {
-	if d.open == nil {
+func (d *directory) closeClass(f *folder) error {
+	if f.open == nil {
 		return nil
 	}
-	s := d.open
-	d.open = nil
+	s := f.open
+	f.open = nil
 	if err := d.closeShard(s, strings.TrimRight(d.uri, "/")+"/"+s.class); err != nil {
 		return err
 	}
-	d.classes = append(d.classes, *s)
+	f.classes = append(f.classes, *s)
 	return nil
 }
 
@@ -199,40 +254,57 @@ func (d *directory) closeShard(s *folderShard, uri string) error {
 
 // judge refuses a directory that is not clearly one thing.
 func (d *directory) judge() error {
-	images := d.flat != nil || len(d.classes) > 0
-	// Beside tar shards and images, files of other formats are notes about them: metadata.jsonl, an index.
+	kind := d.kind()
+	media := kind >= 0
+	// Beside tar shards and media, files of other formats are notes about them: metadata.jsonl, an index.
 	tar := func(l listed) bool { return typeOf(l.uri).format == nil }
-	if images || slices.ContainsFunc(d.shards, tar) {
+	if media || slices.ContainsFunc(d.shards, tar) {
 		d.shards = slices.DeleteFunc(d.shards, func(l listed) bool { return !tar(l) })
 	}
 	switch {
-	case len(d.shards) > 0 && images:
-		return errkind.Errorf(errkind.Invalid, "directory %s holds both shards and images; name the shards by a pattern, or the folder of images", d.uri)
-	case d.flat != nil && len(d.classes) > 0:
-		return errkind.Errorf(errkind.Invalid, "directory %s holds images both by itself and in sub-directories such as %s; a folder is either flat or has one sub-directory per class",
-			d.uri, d.classes[0].class)
-	case len(d.shards) > 0 || images:
+	case len(d.shards) > 0 && media:
+		return errkind.Errorf(errkind.Invalid, "directory %s holds both shards and %s; name the shards by a pattern, or the folder of %s", d.uri, mediaPlural(kind), mediaPlural(kind))
+	case media && d.folders[kind].flat != nil && len(d.folders[kind].classes) > 0:
+		return errkind.Errorf(errkind.Invalid, "directory %s holds %s both by itself and in sub-directories such as %s; a folder is either flat or has one sub-directory per class",
+			d.uri, mediaPlural(kind), d.folders[kind].classes[0].class)
+	case len(d.shards) > 0 || media:
 		return nil
 	case len(d.deepShards) > 0:
 		return errkind.Errorf(errkind.Invalid, "directory %s holds no shards itself, but its sub-directories do (%s); name one of these", d.uri, strings.Join(d.deepShards, ", "))
 	case d.others > 0:
-		return errkind.Errorf(errkind.Invalid, "directory %s holds neither shards nor images; seen %d other files, such as %s (shards are named %s, images %s)",
-			d.uri, d.others, d.example, shardNames(), imageExtensions)
+		return errkind.Errorf(errkind.Invalid, "directory %s holds neither shards nor images, videos or audio files; seen %d other files, such as %s (shards are named %s, media %s)",
+			d.uri, d.others, d.example, shardNames(), mediaNames())
 	default:
 		return errkind.Errorf(errkind.NotFound, "%s: nothing is there, neither a file nor a directory with files", d.uri)
 	}
 }
 
-// folder is the manifest of an image folder. Classes are in the order of their names, which is not
+// kind is that of the files that make a folder of the directory; -1: there are none.
+func (d *directory) kind() int {
+	return slices.IndexFunc(d.folders, func(f folder) bool { return !f.empty() })
+}
+
+func mediaPlural(kind int) string {
+	switch medias()[kind].format {
+	case FormatVideoFolder:
+		return "videos"
+	case FormatAudioFolder:
+		return "audio files"
+	}
+	return "images"
+}
+
+// folder is the manifest of a folder of media files. Classes are in the order of their names, which is not
 // that of the listing: "a-b/" comes before "a/".
 func (d *directory) folder() *Manifest {
-	m := &Manifest{Format: FormatFolder}
-	if d.flat != nil {
-		m.Shards = []Shard{d.flat.shard}
+	kind := d.kind()
+	m, f := &Manifest{Format: medias()[kind].format}, &d.folders[kind]
+	if f.flat != nil {
+		m.Shards = []Shard{f.flat.shard}
 		return m
 	}
-	slices.SortFunc(d.classes, func(a, b folderShard) int { return strings.Compare(a.class, b.class) })
-	for _, c := range d.classes {
+	slices.SortFunc(f.classes, func(a, b folderShard) int { return strings.Compare(a.class, b.class) })
+	for _, c := range f.classes {
 		m.Classes = append(m.Classes, c.class)
 		m.Shards = append(m.Shards, c.shard)
 	}

@@ -15,7 +15,7 @@ func (d *Dataset) index(ctx context.Context, shard int) (*shardIndex, error) {
 	return d.indexes.get(ctx, shard, func(ctx context.Context) (*shardIndex, error) {
 		s := &d.manifest.Shards[shard]
 		d.stats.indexLoads.Add(1)
-		folder := d.manifest.Format == FormatFolder
+		folder := isFolder(d.manifest.Format)
 		if !folder { // The files of a folder have their own pins.
 			if err := d.verifyOnce(ctx, s); err != nil {
 				return nil, err
@@ -52,7 +52,7 @@ func (d *Dataset) rebuild(ctx context.Context, s *Shard, folder bool) (*shardInd
 	var out *scanned
 	var err error
 	if folder {
-		out, err = listFolder(ctx, d.resolver, s.URI, len(d.manifest.Classes) == 0)
+		out, err = listFolder(ctx, d.resolver, s.URI, d.manifest.Format, len(d.manifest.Classes) == 0)
 	} else {
 		// Tolerant, because the manifest may have tolerated damage: its hash decides.
 		out, err = scanShard(ctx, d.resolver, listed{uri: s.URI, size: s.Size, pin: s.Pin}, true)

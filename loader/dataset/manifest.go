@@ -14,6 +14,9 @@ const (
 	FormatWebDataset = "webdataset"
 	// FormatFolder is a directory of image files, by class or flat.
 	FormatFolder = "folder"
+	// FormatVideoFolder and FormatAudioFolder are the same of videos, and of audio files.
+	FormatVideoFolder = "videofolder"
+	FormatAudioFolder = "audiofolder"
 )
 
 // Shard is one stored object (or, in an image folder, one directory) that holds samples.
@@ -42,7 +45,7 @@ type Damage struct {
 
 // Manifest is an immutable list of shards. It must not be changed once its ID was asked for.
 type Manifest struct {
-	// Format is FormatWebDataset, FormatFolder, or the name of another format: "parquet", "jsonl", …
+	// Format is FormatWebDataset, FormatFolder or that of other folders, or the name of another format: "parquet", "jsonl", …
 	Format string
 	// Shards are the shards in the order of the source.
 	Shards []Shard
@@ -93,10 +96,10 @@ func (m *Manifest) DataBytes() int64 {
 const maxTotal = 1 << 60
 
 func (m *Manifest) check() error {
-	if m.Format != FormatWebDataset && m.Format != FormatFolder && formatNamed(m.Format) == nil {
+	if m.Format != FormatWebDataset && !isFolder(m.Format) && formatNamed(m.Format) == nil {
 		return errkind.Errorf(errkind.BadData, "manifest: unknown format %q", m.Format)
 	}
-	if len(m.Classes) > 0 && (m.Format != FormatFolder || len(m.Classes) != len(m.Shards)) {
+	if len(m.Classes) > 0 && (!isFolder(m.Format) || len(m.Classes) != len(m.Shards)) {
 		return errkind.Errorf(errkind.BadData, "manifest: %d classes for %d shards of format %s", len(m.Classes), len(m.Shards), m.Format)
 	}
 	var samples, data, size int64

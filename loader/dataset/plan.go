@@ -98,7 +98,7 @@ func (d *Dataset) plan(ctx context.Context, p *shardPlan, w *window, ordinals []
 	switch {
 	case x.shard != nil:
 		pieces, err = d.planUnits(p, o, wanted, ordinals, samples)
-	case d.manifest.Format == FormatFolder:
+	case isFolder(d.manifest.Format):
 		d.planFolder(p, x.members, o, wanted, ordinals, samples, want)
 	default:
 		pieces = d.planTar(p, x.members, o, wanted, ordinals, samples)

@@ -130,7 +130,7 @@ func (d *Dataset) verifyShard(ctx context.Context, i int, o VerifyOptions, v *Ve
 	s := &d.manifest.Shards[i]
 	if o.Check {
 		v.Checked++
-		if _, err := d.rebuild(ctx, s, d.manifest.Format == FormatFolder); err != nil {
+		if _, err := d.rebuild(ctx, s, isFolder(d.manifest.Format)); err != nil {
 			return v.note(ctx, err)
 		}
 	}

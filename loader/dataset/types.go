@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace/millrace/loader/dataset/arrowipc"
 	"github.com/millrace/millrace/loader/dataset/format"
 	"github.com/millrace/millrace/loader/dataset/jsonl"
 	"github.com/millrace/millrace/loader/dataset/mds"
@@ -13,7 +14,7 @@ import (
 
 // formats are those of shards other than tar.
 func formats() []format.Format {
-	return []format.Format{jsonl.Format{}, parquet.Format{}, tfrecord.Format{}, mds.Format{}}
+	return []format.Format{jsonl.Format{}, parquet.Format{}, tfrecord.Format{}, mds.Format{}, arrowipc.Format{}}
 }
 
 // formatNamed is the format that manifests call name, nil for tar shards and folders.

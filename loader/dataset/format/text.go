@@ -2,7 +2,9 @@ package format
 
 import (
 	"math"
+	"math/big"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -25,6 +27,22 @@ func AppendJSONFloat(b []byte, v float64, bits int) []byte {
 		return append(AppendFloat(append(b, '"'), v, bits), '"')
 	}
 	return AppendFloat(b, v, bits)
+}
+
+// AppendDecimal appends v/10^scale with all its decimals.
+func AppendDecimal(b []byte, v *big.Int, scale int) []byte {
+	digits := new(big.Int).Abs(v).String()
+	if len(digits) <= scale {
+		digits = strings.Repeat("0", scale-len(digits)+1) + digits
+	}
+	if v.Sign() < 0 {
+		b = append(b, '-')
+	}
+	b = append(b, digits[:len(digits)-scale]...)
+	if scale > 0 {
+		b = append(append(b, '.'), digits[len(digits)-scale:]...)
+	}
+	return b
 }
 
 // AppendBool appends a truth value as Int64 has it.

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"math/big"
 	"strconv"
-	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow/float16"
 	"github.com/apache/arrow-go/v18/parquet"
@@ -111,23 +110,7 @@ func appendScaled(b []byte, v int64, c *schema.Column) []byte {
 	if !ok || scale == 0 {
 		return strconv.AppendInt(b, v, 10)
 	}
-	return appendDecimal(b, big.NewInt(v), scale)
-}
-
-// appendDecimal appends v/10^scale with all its decimals.
-func appendDecimal(b []byte, v *big.Int, scale int) []byte {
-	digits := new(big.Int).Abs(v).String()
-	if len(digits) <= scale {
-		digits = strings.Repeat("0", scale-len(digits)+1) + digits
-	}
-	if v.Sign() < 0 {
-		b = append(b, '-')
-	}
-	b = append(b, digits[:len(digits)-scale]...)
-	if scale > 0 {
-		b = append(append(b, '.'), digits[len(digits)-scale:]...)
-	}
-	return b
+	return format.AppendDecimal(b, big.NewInt(v), scale)
 }
 
 func appendBytes(b, v []byte, l leaf, quoted bool) []byte {
@@ -136,7 +119,7 @@ func appendBytes(b, v []byte, l leaf, quoted bool) []byte {
 		if len(v) > 0 && v[0]&0x80 != 0 {
 			n.Sub(n, new(big.Int).Lsh(big.NewInt(1), uint(len(v))*8))
 		}
-		return appendDecimal(b, n, scale)
+		return format.AppendDecimal(b, n, scale)
 	}
 	switch l.value {
 	case format.Float64: // of 16 bits
