@@ -141,7 +141,8 @@ fuzz-short: setup-system ## Run each fuzz target for FUZZTIME (5s).
 	@.ci/fuzz $(FUZZTIME)
 
 e2e: export MILLRACE_INTEROP := $(CURDIR)/$(INTEROP)
-e2e: build setup-test setup-interop ## Run the end-to-end tests with the real binaries.
+e2e: export MILLRACE_S3_SERVERS := $(CURDIR)/$(SERVERS)
+e2e: build setup-test setup-interop setup-servers ## Run the end-to-end tests with the real binaries.
 	@$(RUN_ENV) go test -count=1 ./internal/e2e/...
 
 python: build setup-test ## Lint, type-check and test the Python client.

@@ -76,6 +76,7 @@ type building struct {
 	source []string
 
 	progress progress
+	beside   neighbours
 }
 
 func (b *building) run(ctx context.Context) (*Manifest, error) {
@@ -217,7 +218,7 @@ func (b *building) scan(ctx context.Context, s listed) (*scanned, error) {
 			return &scanned{raw: x.raw, samples: x.NumSamples(), data: x.data}, nil
 		}
 	}
-	out, err := scanShard(ctx, b.r, s, b.opts.TolerateDamaged)
+	out, err := scanShard(ctx, b.r, s, &b.beside, b.opts.TolerateDamaged)
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func (d *Dataset) rebuild(ctx context.Context, s *Shard, folder bool) (*shardInd
 		out, err = listFolder(ctx, d.resolver, s.URI, d.manifest.Format, len(d.manifest.Classes) == 0)
 	} else {
 		// Tolerant, because the manifest may have tolerated damage: its hash decides.
-		out, err = scanShard(ctx, d.resolver, listed{uri: s.URI, size: s.Size, pin: s.Pin}, true)
+		out, err = scanShard(ctx, d.resolver, listed{uri: s.URI, size: s.Size, pin: s.Pin}, nil, true)
 	}
 	if err != nil {
 		return nil, err

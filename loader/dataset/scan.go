@@ -24,14 +24,14 @@ type scanned struct {
 
 // scanShard indexes a shard. Damage ends it, unless tolerant: then the samples before a cut stay and
 // samples that contradict themselves are left out.
-func scanShard(ctx context.Context, r *store.Resolver, s listed, tolerant bool) (*scanned, error) {
+func scanShard(ctx context.Context, r *store.Resolver, s listed, beside *neighbours, tolerant bool) (*scanned, error) {
 	o, err := openObject(ctx, r, s.uri, s.pin, s.size)
 	if err != nil {
 		return nil, err
 	}
 	var out *scanned
 	if t := typeOf(s.uri); t.format != nil {
-		out, err = scanFormat(ctx, o, t.format, tolerant)
+		out, err = scanFormat(ctx, source{o, beside}, t.format, tolerant)
 	} else {
 		out, err = scanObject(ctx, o, tolerant)
 	}
@@ -67,9 +67,9 @@ func scanObject(ctx context.Context, o object, tolerant bool) (out *scanned, err
 }
 
 // scanFormat indexes a shard of a format other than tar.
-func scanFormat(ctx context.Context, o object, f format.Format, tolerant bool) (*scanned, error) {
+func scanFormat(ctx context.Context, o source, f format.Format, tolerant bool) (*scanned, error) {
 	out := &scanned{}
-	x, err := f.Index(ctx, source{o}, func(err error) error {
+	x, err := f.Index(ctx, o, func(err error) error {
 		if !tolerant || errkind.Of(err) != errkind.BadData {
 			return err
 		}
@@ -84,7 +84,15 @@ func scanFormat(ctx context.Context, o object, f format.Format, tolerant bool) (
 }
 
 // source is an object as formats see it.
-type source struct{ o object }
+type source struct {
+	o      object
+	beside *neighbours
+}
+
+// Neighbour implements format.Neighbour.
+func (s source) Neighbour(ctx context.Context, name string, parse func([]byte) (any, error)) (any, error) {
+	return s.beside.of(ctx, s.o, name, parse)
+}
 
 func (s source) Name() string { return s.o.uri }
 

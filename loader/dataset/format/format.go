@@ -66,6 +66,13 @@ type Object interface {
 	Open(ctx context.Context) (io.ReadCloser, error)
 }
 
+// Neighbour is an optional second interface of an Object.
+type Neighbour interface {
+	// Neighbour is what parse made of the small file name in the object's directory, once for all shards there. A file that
+	// is not there is an error of kind NotFound.
+	Neighbour(ctx context.Context, name string, parse func([]byte) (any, error)) (any, error)
+}
+
 // Format indexes and reads the shards of one format. It holds no state.
 type Format interface {
 	// Name is what manifests call the format.

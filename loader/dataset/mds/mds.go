@@ -66,14 +66,19 @@ func parseConfig(text []byte) (*config, error) {
 	return c, nil
 }
 
-// Index implements format.Format. A shard is read to its end, so that one that was cut off is found out.
+// Index implements format.Format. A shard is read to its end, so that one that was cut off is found out; where index.json beside
+// it has hashes of its content, these are verified.
 func (Format) Index(ctx context.Context, o format.Object, tolerate func(error) error) (_ format.Indexed, err error) {
 	body, err := o.Open(ctx)
 	if err != nil {
 		return format.Indexed{}, err
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
-	offsets, text, err := header(body)
+	content, err := checkedBy(ctx, o, body)
+	if err != nil {
+		return format.Indexed{}, err
+	}
+	offsets, text, err := header(content)
 	if err != nil {
 		return format.Indexed{}, err
 	}
@@ -92,7 +97,7 @@ func (Format) Index(ctx context.Context, o format.Object, tolerate func(error) e
 	at := int64(offsets[0])
 	for i, begin := range offsets[:len(offsets)-1] {
 		n := int64(offsets[i+1]) - int64(begin)
-		got, err := io.CopyN(io.Discard, body, max(n, 0))
+		got, err := io.CopyN(io.Discard, content, max(n, 0))
 		at += got
 		if n < 0 || errors.Is(err, io.EOF) {
 			err = format.Damaged("sample %d is cut off: the shard ends after %d bytes, its samples at %d", i, at, offsets[len(offsets)-1])
@@ -104,7 +109,12 @@ func (Format) Index(ctx context.Context, o format.Object, tolerate func(error) e
 			if err = tolerate(err); err != nil {
 				return format.Indexed{}, err
 			}
-			break
+			return x.Seal(version, text, at), nil
+		}
+	}
+	if err := content.verify(); err != nil {
+		if err = tolerate(err); err != nil {
+			return format.Indexed{}, err
 		}
 	}
 	return x.Seal(version, text, at), nil
