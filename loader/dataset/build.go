@@ -39,8 +39,8 @@ type BuildOptions struct {
 // Build makes the manifest of source from nothing: every shard is scanned. Manifest and indexes are
 // kept in cache, which may be nil.
 //
-// An entry of source is a shard, a brace pattern of shards (see store.Expand), a directory of shards, or an
-// image folder, which stands alone. All shards have one format, which their names tell. Missing shards are a [*MissingError].
+// An entry of source is a shard, a brace pattern of shards (see store.Expand), a directory of shards, a
+// folder of media, or a list of files; these two stand alone. All shards have one format, which their names tell. Missing shards are a [*MissingError].
 func Build(ctx context.Context, r *store.Resolver, source []string, cache *Cache, o BuildOptions) (*Manifest, error) {
 	return build(ctx, r, source, cache, o, false)
 }
@@ -84,7 +84,7 @@ func (b *building) run(ctx context.Context) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m != nil { // An image folder: its listing was all there is to do.
+	if m != nil { // A folder or a list: to look it up was all there is to do.
 		b.progress.now.ShardsTotal = len(m.Shards)
 	} else {
 		b.progress.now.ShardsTotal = len(shards)
@@ -102,7 +102,7 @@ func (b *building) run(ctx context.Context) (*Manifest, error) {
 	return m, nil
 }
 
-// locate finds the shards of the source, or the manifest of an image folder.
+// locate finds the shards of the source, or the manifest of a folder or a list.
 func (b *building) locate(ctx context.Context) (shards []listed, missing []string, folder *Manifest, err error) {
 	var named []string // shards by name, not yet looked up
 	flush := func() error {
@@ -117,6 +117,13 @@ func (b *building) locate(ctx context.Context) (shards []listed, missing []strin
 		}
 		if err := flush(); err != nil {
 			return nil, nil, nil, err
+		}
+		if isList(uri) {
+			if len(b.source) > 1 {
+				return nil, nil, nil, errkind.Errorf(errkind.Invalid, "%s is a list of files; it can't be joined with other entries in one source, make it a mixture", uri)
+			}
+			m, err := b.list(ctx, uri)
+			return nil, nil, m, err
 		}
 		d, err := b.scanDirectory(ctx, uri)
 		if err != nil {

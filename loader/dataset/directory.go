@@ -30,9 +30,9 @@ func medias() []media {
 	}
 }
 
-// isFolder says whether a format is that of folders of files.
+// isFolder says whether the samples of a format are files of their own: those of folders and lists.
 func isFolder(format string) bool {
-	return slices.ContainsFunc(medias(), func(m media) bool { return m.format == format })
+	return format == FormatList || slices.ContainsFunc(medias(), func(m media) bool { return m.format == format })
 }
 
 // extension is that of a media file, in lower case, and the kind of folders that it belongs to; -1: none.

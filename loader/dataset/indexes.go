@@ -51,9 +51,12 @@ func (d *Dataset) rebuild(ctx context.Context, s *Shard, folder bool) (*shardInd
 	d.stats.indexRebuilds.Add(1)
 	var out *scanned
 	var err error
-	if folder {
+	switch {
+	case d.manifest.Format == FormatList:
+		out, _, _, err = listFiles(ctx, d.resolver, s.URI, d.opts.Concurrency)
+	case folder:
 		out, err = listFolder(ctx, d.resolver, s.URI, d.manifest.Format, len(d.manifest.Classes) == 0)
-	} else {
+	default:
 		// Tolerant, because the manifest may have tolerated damage: its hash decides.
 		out, err = scanShard(ctx, d.resolver, listed{uri: s.URI, size: s.Size, pin: s.Pin}, nil, true)
 	}

@@ -17,6 +17,8 @@ const (
 	// FormatVideoFolder and FormatAudioFolder are the same of videos, and of audio files.
 	FormatVideoFolder = "videofolder"
 	FormatAudioFolder = "audiofolder"
+	// FormatList is a list of files.
+	FormatList = "list"
 )
 
 // Shard is one stored object (or, in an image folder, one directory) that holds samples.
@@ -99,7 +101,7 @@ func (m *Manifest) check() error {
 	if m.Format != FormatWebDataset && !isFolder(m.Format) && formatNamed(m.Format) == nil {
 		return errkind.Errorf(errkind.BadData, "manifest: unknown format %q", m.Format)
 	}
-	if len(m.Classes) > 0 && (!isFolder(m.Format) || len(m.Classes) != len(m.Shards)) {
+	if len(m.Classes) > 0 && (!isFolder(m.Format) || m.Format == FormatList || len(m.Classes) != len(m.Shards)) {
 		return errkind.Errorf(errkind.BadData, "manifest: %d classes for %d shards of format %s", len(m.Classes), len(m.Shards), m.Format)
 	}
 	var samples, data, size int64

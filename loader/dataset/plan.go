@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/millrace/millrace/internal/errkind"
 	"github.com/millrace/millrace/loader/dataset/index"
@@ -98,6 +99,8 @@ func (d *Dataset) plan(ctx context.Context, p *shardPlan, w *window, ordinals []
 	switch {
 	case x.shard != nil:
 		pieces, err = d.planUnits(p, o, wanted, ordinals, samples)
+	case d.manifest.Format == FormatList:
+		err = d.planList(ctx, p, x.members, o, wanted, ordinals, samples, want)
 	case isFolder(d.manifest.Format):
 		d.planFolder(p, x.members, o, wanted, ordinals, samples, want)
 	default:
@@ -181,6 +184,32 @@ func (d *Dataset) planFolder(p *shardPlan, x *index.Index, dir object, wanted []
 			}
 		}
 	}
+}
+
+// planList plans the files of a list, of which each is looked for where the list says.
+func (d *Dataset) planList(ctx context.Context, p *shardPlan, x *index.Index, list object, wanted []bool, ordinals []int64, samples []Sample, want func(string) bool) error {
+	base := store.Base(list.uri)
+	for _, at := range p.order {
+		i := int(ordinals[at] - d.starts[p.shard])
+		file, label, err := d.listedFile(ctx, list, x.Key(i))
+		if err != nil {
+			return err
+		}
+		sample := &samples[at]
+		*sample = Sample{Ordinal: ordinals[at], Key: base + "!" + strconv.Itoa(i), URI: file.uri}
+		x.Fields(i, func(name int, f index.Field) {
+			if !wanted[name] {
+				return
+			}
+			file.pin, file.size = f.Pin, f.Length
+			p.runs = append(p.runs, run{object: file, shard: p.shard, length: f.Length, pieces: []piece{{length: f.Length, sample: at}}})
+			sample.Fields = append(sample.Fields, Field{Name: f.Name, Length: f.Length})
+		})
+		if strings.Contains(x.Key(i), "\t") && want(fieldCls) {
+			sample.Fields = append(sample.Fields, Field{Name: fieldCls, Data: []byte(label), Length: int64(len(label))})
+		}
+	}
+	return nil
 }
 
 func joinKey(dir, rel string) string {
