@@ -10,6 +10,7 @@ const (
 	defaultLanes         = 4
 	partitionBytes       = 2 << 20
 	maxPartitionSamples  = 1024
+	littleRest           = 32 // a short window of up to this part of a full one is as good as none
 	minPartitionsOfEpoch = 64 // small datasets are cut finer than partitionBytes, so that several workers share them
 )
 
@@ -30,7 +31,8 @@ type Sizing struct {
 
 // Plan fixes the layout of a job's order. It is a pure function of s. Derived values follow the mean stored size of
 // a sample: blocks of about 1 MiB; windows of 128 blocks or 128 MiB, if less, of at least 2; 4 lanes; and a partition
-// as near below its target size as divides the window. For a small dataset windows shrink first, then lanes, so that
+// as near below its target size as divides the window. Window and block shrink a little so that hardly anything is left over for
+// the short window at the end. For a small dataset windows shrink first, then lanes, so that
 // the open windows are at most a quarter of it. All errors are of kind Invalid.
 func Plan(s Sizing) (Layout, error) {
 	if err := s.validate(); err != nil {
@@ -128,21 +130,39 @@ func (p planner) partition(l *Layout) {
 	p.fitPartition(l, target)
 }
 
-// fitPartition takes the largest partition up to target that divides the window. If that is far below target, a
-// smaller block or window with a better divisor is looked for, the nearest first.
+// fitPartition takes the largest partition up to target that divides the window. If that is far below target, or more
+// than a little of the dataset is left over for a short window at the end, whose samples are mixed with no others, then a
+// smaller block or window that fits better is looked for, the nearest first.
 func (p planner) fitPartition(l *Layout, target int64) {
 	block, window := l.BlockSamples, l.WindowBlocks
+	least := int64(-1) // what is left over by the best choice whose partition fits
 	for w := window; w >= lowest(window, p.WindowBlocks, 2); w-- {
 		for b := block; b >= lowest(block, p.BlockSamples, 1); b-- {
 			k := largestDivisor(w, b, target)
-			if k > l.PartitionSamples {
+			if fits := k*8 >= target*7; !fits {
+				if least < 0 && k > l.PartitionSamples {
+					l.WindowBlocks, l.BlockSamples, l.PartitionSamples = w, b, k
+				}
+				continue
+			}
+			rest := p.rest(w, b)
+			if least < 0 || rest < least {
+				least = rest
 				l.WindowBlocks, l.BlockSamples, l.PartitionSamples = w, b, k
 			}
-			if k*8 >= target*7 {
+			if rest <= w*b/littleRest {
 				return
 			}
 		}
 	}
+}
+
+// rest is what a window of w blocks of b samples leaves over, where that matters.
+func (p planner) rest(w, b int64) int64 {
+	if p.Shuffle != ShuffleBlock || b > p.NumSamples/w { // Given sizes may be absurd.
+		return 0
+	}
+	return p.NumSamples % (w * b)
 }
 
 // lowest is how far a derived value may shrink: by an eighth, by 32 at most, and not under least. A given one stays.

@@ -27,7 +27,7 @@ func TestPlanDefaults(t *testing.T) {
 		},
 		"tokens: 2 kB a sample, partitions of at most 1024": {
 			Sizing{Shuffle: ShuffleBlock, NumSamples: 1e9, TotalBytes: 1e9 * 2 * kib},
-			Layout{ShuffleBlock, 1e9, 512, 128, 4, 1024},
+			Layout{ShuffleBlock, 1e9, 500, 128, 4, 1000},
 		},
 		"videos: 20 MB a sample": {
 			Sizing{Shuffle: ShuffleBlock, NumSamples: 100000, TotalBytes: 100000 * 20 * mib},
@@ -37,9 +37,9 @@ func TestPlanDefaults(t *testing.T) {
 			Sizing{Shuffle: ShuffleBlock, NumSamples: 1000, TotalBytes: 1000 * gib},
 			Layout{ShuffleBlock, 1000, 1, 2, 4, 1},
 		},
-		"cifar: windows shrink, and the block so that a divisor is near 682": {
+		"cifar: windows shrink, and the block so that a divisor is near 682 and little is left over": {
 			Sizing{Shuffle: ShuffleBlock, NumSamples: 50000, TotalBytes: 50000 * 3 * kib},
-			Layout{ShuffleBlock, 50000, 340, 9, 4, 612},
+			Layout{ShuffleBlock, 50000, 312, 8, 4, 624},
 		},
 		"try-out of a hundred images: windows, then lanes": {
 			Sizing{Shuffle: ShuffleBlock, NumSamples: 100, TotalBytes: 100 * 100 * kib},
@@ -213,6 +213,32 @@ func TestNamesOfEnums(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), want) || errkind.Of(err) != errkind.Invalid || len(err.Error()) > 150 {
 			t.Errorf("%.20q: error is %v, want %q", in, err, want)
+		}
+	}
+}
+
+// On a set that is sorted by class, each batch of an epoch is mixed, those at its end too: a short window that is left over has
+// no others beside it, so there is little of it.
+func TestTheEndOfAnEpochIsMixedToo(t *testing.T) {
+	const classes, batch = 1000, 256
+	for _, c := range []struct{ samples, bytes int64 }{{25_600, 102_400}, {25_600, 110_000}, {26_000, 102_400}, {26_000, 110_000}, {50_000, 110_000}, {101_234, 110_000}} {
+		l, err := Plan(Sizing{Shuffle: ShuffleBlock, NumSamples: c.samples, TotalBytes: c.samples * c.bytes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := l.Epoch(1, 0)
+		least, n, seen := batch, 0, map[int64]bool{}
+		for p := range e.NumPartitions() {
+			for _, ordinal := range e.Samples(p, nil) {
+				seen[ordinal*classes/c.samples] = true
+				if n++; n%batch == 0 {
+					least = min(least, len(seen))
+					clear(seen)
+				}
+			}
+		}
+		if least < 150 {
+			t.Errorf("%d samples of %d bytes, %+v: a batch of %d holds %d classes", c.samples, c.bytes, l, batch, least)
 		}
 	}
 }
