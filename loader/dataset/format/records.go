@@ -1,7 +1,11 @@
 package format
 
 import (
+	"bufio"
+	"context"
 	"encoding/binary"
+	"errors"
+	"io"
 	"math"
 	"slices"
 )
@@ -65,6 +69,47 @@ func join(a, b Type) Type {
 		return Bytes
 	}
 	return Text
+}
+
+// Cutter cuts a stream into records.
+type Cutter interface {
+	// Next is the next record, valid until the next call, and where it begins. After the last it is io.EOF.
+	Next() (record []byte, at int64, err error)
+	// Pos is how far the stream was read.
+	Pos() int64
+}
+
+// cutBuffer is the read-ahead of a Cutter.
+const cutBuffer = 256 << 10
+
+// IndexRecords indexes a shard of records, which add takes up one after the other. Damage ends the shard where it is tolerated.
+func IndexRecords(
+	ctx context.Context, o Object, version uint32, cut func(*bufio.Reader) Cutter,
+	add func(x *RecordIndex, record []byte, at int64) error, tolerate func(error) error,
+) (_ Indexed, err error) {
+	body, err := o.Open(ctx)
+	if err != nil {
+		return Indexed{}, err
+	}
+	defer func() { err = errors.Join(err, body.Close()) }()
+	x := &RecordIndex{}
+	c := cut(bufio.NewReaderSize(body, cutBuffer))
+	for {
+		record, at, err := c.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = add(x, record, at)
+		}
+		if err != nil {
+			if err = tolerate(err); err != nil {
+				return Indexed{}, err
+			}
+			break
+		}
+	}
+	return x.Seal(version, nil, c.Pos()), nil
 }
 
 // Seal is the index; head is what the format needs beside the records.

@@ -37,30 +37,8 @@ func (Format) Suffixes() []string { return []string{".jsonl", ".ndjson"} }
 func (Format) Compressible() bool { return true }
 
 // Index implements format.Format.
-func (Format) Index(ctx context.Context, o format.Object, tolerate func(error) error) (_ format.Indexed, err error) {
-	body, err := o.Open(ctx)
-	if err != nil {
-		return format.Indexed{}, err
-	}
-	defer func() { err = errors.Join(err, body.Close()) }()
-	x := &format.RecordIndex{}
-	l := lines{r: bufio.NewReaderSize(body, 256<<10)}
-	for {
-		line, at, err := l.next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err == nil {
-			err = add(x, line, at)
-		}
-		if err != nil {
-			if err = tolerate(err); err != nil {
-				return format.Indexed{}, err
-			}
-			break
-		}
-	}
-	return x.Seal(version, nil, l.pos), nil
+func (Format) Index(ctx context.Context, o format.Object, tolerate func(error) error) (format.Indexed, error) {
+	return format.IndexRecords(ctx, o, version, func(r *bufio.Reader) format.Cutter { return &lines{r: r} }, add, tolerate)
 }
 
 // add appends a line that is not blank.
@@ -101,8 +79,11 @@ type lines struct {
 	long []byte
 }
 
-// next is the next line, valid until the next call, and where it begins.
-func (l *lines) next() (line []byte, at int64, err error) {
+// Pos implements format.Cutter.
+func (l *lines) Pos() int64 { return l.pos }
+
+// Next implements format.Cutter: the next line, valid until the next call, and where it begins.
+func (l *lines) Next() (line []byte, at int64, err error) {
 	at = l.pos
 	l.long = l.long[:0]
 	for {

@@ -41,30 +41,8 @@ func (Format) Suffixes() []string { return []string{".tfrecord", ".tfrecords", "
 func (Format) Compressible() bool { return true }
 
 // Index implements format.Format.
-func (Format) Index(ctx context.Context, o format.Object, tolerate func(error) error) (_ format.Indexed, err error) {
-	body, err := o.Open(ctx)
-	if err != nil {
-		return format.Indexed{}, err
-	}
-	defer func() { err = errors.Join(err, body.Close()) }()
-	x := &format.RecordIndex{}
-	r := records{r: bufio.NewReaderSize(body, 256<<10)}
-	for {
-		data, at, err := r.next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err == nil {
-			err = add(x, data, at)
-		}
-		if err != nil {
-			if err = tolerate(err); err != nil {
-				return format.Indexed{}, err
-			}
-			break
-		}
-	}
-	return x.Seal(version, nil, r.pos), nil
+func (Format) Index(ctx context.Context, o format.Object, tolerate func(error) error) (format.Indexed, error) {
+	return format.IndexRecords(ctx, o, version, func(r *bufio.Reader) format.Cutter { return &records{r: r} }, add, tolerate)
 }
 
 // add appends the record whose data, with its checksum, lies at an offset.
@@ -92,8 +70,11 @@ type records struct {
 	buf []byte
 }
 
-// next is the data of the next record and its checksum, valid until the next call, and where they begin.
-func (r *records) next() (data []byte, at int64, err error) {
+// Pos implements format.Cutter.
+func (r *records) Pos() int64 { return r.pos }
+
+// Next implements format.Cutter: the data of the next record and its checksum, valid until the next call, and where they begin.
+func (r *records) Next() (data []byte, at int64, err error) {
 	var head [headBytes]byte
 	begin := r.pos
 	n, err := io.ReadFull(r.r, head[:])
