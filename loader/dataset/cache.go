@@ -3,6 +3,7 @@ package dataset
 import (
 	"encoding/hex"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -125,10 +126,13 @@ func (c *Cache) put(path string, data []byte) (err error) {
 			err = errkind.Errorf(errkind.Exhausted, "writing the cache in %s: %w; free some space or name another directory", c.dir, err)
 		}
 	}()
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return err
-	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if errors.Is(err, fs.ErrNotExist) { // The first file of its directory.
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			return err
+		}
+		f, err = os.CreateTemp(filepath.Dir(path), ".new-*")
+	}
 	if err != nil {
 		return err
 	}
