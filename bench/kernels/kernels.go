@@ -49,6 +49,7 @@ type Result struct {
 	Added      float64 `json:"added_us,omitempty"`
 	PeerAdded  float64 `json:"peer_added_us,omitempty"`
 	Speedup    float64 `json:"speedup,omitempty"`
+	SpeedupCPU float64 `json:"speedup_cpu,omitempty"`
 	Other      string  `json:"other"`
 	OtherTime  float64 `json:"other_us_per_image"`
 	OtherRatio float64 `json:"other_ratio"`
@@ -174,22 +175,29 @@ func (r *Runner) onOneCore(ctx context.Context, b *bench, to *Result) error {
 	return nil
 }
 
-// onTwoCores measures how much faster two cores are than one, and both sides on two, by the clock.
+// onTwoCores measures how much faster two cores are than one of them, in the mean of both, and both sides on two, by the
+// clock. What other processes take of a core meanwhile slows the clock; by processor time, cores are slowed by each other
+// alone.
 func (r *Runner) onTwoCores(ctx context.Context, b *bench, to *Result) error {
 	if len(r.cpus) < 2 {
 		return errkind.Errorf(errkind.Invalid, "it needs two cores, and this process may use one")
 	}
-	var speedup, ours, pillow, tensor []float64
+	var speedup, speedupCPU, ours, pillow, tensor []float64
 	for range r.o.Rounds {
-		one, err := wall(ctx, r.cpus[:1], []*chain{b.with})
+		var rate, cpu float64 // Of one core, summed over both.
+		for i, c := range []*chain{b.with, b.twin} {
+			one, err := spend(ctx, r.cpus[i:i+1], []*chain{c})
+			if err != nil {
+				return err
+			}
+			rate += 1 / one.wall
+			cpu += one.cpu
+		}
+		two, err := spend(ctx, r.cpus[:2], []*chain{b.with, b.twin})
 		if err != nil {
 			return err
 		}
-		two, err := wall(ctx, r.cpus[:2], []*chain{b.with, b.twin})
-		if err != nil {
-			return err
-		}
-		ours, speedup = append(ours, two), append(speedup, one/two)
+		ours, speedup, speedupCPU = append(ours, two.wall), append(speedup, 2/(two.wall*rate)), append(speedupCPU, cpu/two.cpu)
 		for variant, to := range map[string]*[]float64{peerPillow: &pillow, peerTensor: &tensor} {
 			us, err := together(r.peers, b.id, variant)
 			if err != nil {
@@ -198,7 +206,8 @@ func (r *Runner) onTwoCores(ctx context.Context, b *bench, to *Result) error {
 			*to = append(*to, us)
 		}
 	}
-	to.PerImage, to.PeerTime, to.OtherTime, to.Speedup = median(ours), median(pillow), median(tensor), median(speedup)
+	to.PerImage, to.PeerTime, to.OtherTime = median(ours), median(pillow), median(tensor)
+	to.Speedup, to.SpeedupCPU = median(speedup), median(speedupCPU)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package kernels
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -111,10 +112,17 @@ func (c *chain) timed(ctx context.Context, cpu int) (float64, error) {
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// wall is the time by the clock for an image while each chain runs on a core of its own.
-func wall(ctx context.Context, cpus []int, chains []*chain) (float64, error) {
+// spent is the time for an image, in µs: by the clock, and of the processor.
+type spent struct{ wall, cpu float64 }
+
+// spend has each chain run on a core of its own, at the same time.
+func spend(ctx context.Context, cpus []int, chains []*chain) (spent, error) {
 	errs := make([]error, len(chains))
 	images := 0.0
+	before, err := processTime()
+	if err != nil {
+		return spent{}, err
+	}
 	began := time.Now()
 	var group sync.WaitGroup
 	for i, c := range chains {
@@ -122,13 +130,12 @@ func wall(ctx context.Context, cpus []int, chains []*chain) (float64, error) {
 		group.Go(func() { errs[i] = onCPU(cpus[i], func() error { return c.all(ctx) }) })
 	}
 	group.Wait()
-	spent := time.Since(began)
-	for _, err := range errs {
-		if err != nil {
-			return 0, err
-		}
+	wall := time.Since(began)
+	after, err := processTime()
+	if err := errors.Join(errors.Join(errs...), err); err != nil {
+		return spent{}, err
 	}
-	return micros(spent) / images, nil
+	return spent{micros(wall) / images, micros(after-before) / images}, nil
 }
 
 // allocations is how many objects one more image in a batch takes from the heap: what a batch takes whatever its size

@@ -105,27 +105,20 @@ AVX2 void saturate_avx2(uint8_t *pr, uint8_t *pg, uint8_t *pb, size_t n, float f
 
 AVX2 __m256 table8(__m256 table, __m256i index) { return _mm256_permutevar8x32_ps(table, index); }
 
-// What the hue of 32 pixels follows from, as bytes. The case is whether red and green are greatest, and whether the last
-// or, of the others, the first is least: three bits that look up base and sign. away is the greatest less the middle.
-struct hue_parts {
-	_Alignas(32) uint8_t which[32], away[32], range[32], max[32];
-};
-
-AVX2 void hue_split(struct hue_parts *to, __m256i r, __m256i g, __m256i b)
+// widen32 makes four vectors of eight integers of 32 bytes, in the order that packing them twice undoes.
+AVX2 void widen32(__m256i to[4], __m256i bytes)
 {
-	__m256i max = _mm256_max_epu8(r, _mm256_max_epu8(g, b)), min = _mm256_min_epu8(r, _mm256_min_epu8(g, b));
-	__m256i is_r = _mm256_cmpeq_epi8(r, max), is_g = _mm256_cmpeq_epi8(g, max);
-	__m256i low = _mm256_or_si256(_mm256_cmpeq_epi8(b, min), _mm256_andnot_si256(is_g, _mm256_cmpeq_epi8(r, min)));
-	__m256i which = _mm256_or_si256(_mm256_and_si256(is_r, _mm256_set1_epi8(1)), _mm256_and_si256(is_g, _mm256_set1_epi8(2)));
-	// The sum wraps, and so does what is taken from it.
-	__m256i mid = _mm256_sub_epi8(_mm256_add_epi8(r, _mm256_add_epi8(g, b)), _mm256_add_epi8(max, min));
-	_mm256_store_si256((__m256i *)to->which, _mm256_or_si256(which, _mm256_and_si256(low, _mm256_set1_epi8(4))));
-	_mm256_store_si256((__m256i *)to->away, _mm256_sub_epi8(max, mid));
-	_mm256_store_si256((__m256i *)to->range, _mm256_sub_epi8(max, min));
-	_mm256_store_si256((__m256i *)to->max, max);
+	const __m256i zero = _mm256_setzero_si256();
+	__m256i lo = _mm256_unpacklo_epi8(bytes, zero), hi = _mm256_unpackhi_epi8(bytes, zero);
+	to[0] = _mm256_unpacklo_epi16(lo, zero), to[1] = _mm256_unpackhi_epi16(lo, zero);
+	to[2] = _mm256_unpacklo_epi16(hi, zero), to[3] = _mm256_unpackhi_epi16(hi, zero);
 }
 
-// hue8 is the 8-bit hue of eight pixels: see hue_any. Grey ones get some hue, which without saturation means nothing.
+AVX2 __m256 float8(__m256i v) { return _mm256_cvtepi32_ps(v); }
+
+// hue8 is the 8-bit hue of eight pixels: see hue_any. which says whether red (1) and green (2) are greatest, and whether
+// the last or, of the others, the first is least (4); away is the greatest less the middle. Grey pixels get some hue,
+// which without saturation means nothing.
 AVX2 __m256i hue8(__m256i which, __m256 away, __m256 range)
 {
 	const __m256 bases = _mm256_setr_ps(5, -1, 3, -1, 3, 1, 1, 1);
@@ -139,68 +132,88 @@ AVX2 __m256i hue8(__m256i which, __m256 away, __m256 range)
 	return _mm256_cvttps_epi32(_mm256_mul_ps(turn, _mm256_set1_ps(255)));
 }
 
-// turn8 gives eight pixels of the hue h, as bytes R, G, B, 0 of each 32 bits.
-AVX2 __m256i turn8(__m256i h, __m256i max, __m256 range)
+// hue_parts are 32 pixels as hues of 8 bits, turned by shift, and saturations, both in 16, with the greatest channel.
+struct hue_parts {
+	__m256i h[2], s[2], max;
+	__m256 v[4];  // max, in the order of widen32.
+};
+
+AVX2 struct hue_parts hue_split(__m256i r, __m256i g, __m256i b, int shift)
 {
-	const __m256i byte = _mm256_set1_epi32(255);
-	__m256 v = _mm256_cvtepi32_ps(max);
-	__m256 s = _mm256_mul_ps(_mm256_div_ps(range, _mm256_max_ps(v, _mm256_set1_ps(1))), _mm256_set1_ps(255));
-	s = _mm256_cvtepi32_ps(_mm256_cvttps_epi32(s));
-
-	// sector is h × 6 / 255, and rest what is left of it: 0 to 254. All of it fits 16 bits.
-	__m256i six = _mm256_mullo_epi16(h, _mm256_set1_epi32(6));
-	__m256i sector = _mm256_mulhi_epu16(_mm256_add_epi32(six, _mm256_set1_epi32(1)), _mm256_set1_epi32(257));
-	__m256i rest = _mm256_sub_epi32(six, _mm256_mullo_epi16(sector, byte));
-	// Even sectors take 255 - rest, which for bytes is its complement.
-	__m256i even = _mm256_sub_epi32(_mm256_and_si256(sector, _mm256_set1_epi32(1)), _mm256_set1_epi32(1));
-	rest = _mm256_xor_si256(rest, _mm256_and_si256(even, byte));
-	__m256 part = _mm256_mul_ps(_mm256_cvtepi32_ps(rest), s);
-	__m256 less_q = _mm256_mul_ps(v, _mm256_mul_ps(part, _mm256_set1_ps(1.0f / 65025)));
-	__m256 less_p = _mm256_mul_ps(_mm256_mul_ps(v, s), _mm256_set1_ps(1.0f / 255));
-	__m256i q = _mm256_cvttps_epi32(_mm256_add_ps(_mm256_sub_ps(v, less_q), _mm256_set1_ps(0.5f)));
-	// No p is halfway between two integers, so that rounding to the nearest is the same; some q are.
-	__m256i p = _mm256_cvtps_epi32(_mm256_sub_ps(v, less_p));
-
-	// Bytes 0, 1 and 2 of each pixel are the greatest, the middle and the least; the sector says which goes where.
-	__m256i values = _mm256_or_si256(max, _mm256_or_si256(_mm256_slli_epi32(q, 8), _mm256_slli_epi32(p, 16)));
-	const __m256i orders = _mm256_setr_epi32(0x020100, 0x020001, 0x010002, 0x000102, 0x000201, 0x010200, 0x020100, 0);
-	const __m256i places = _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C, 0, 0x04040404, 0x08080808, 0x0C0C0C0C);
-	__m256i order = _mm256_add_epi32(_mm256_permutevar8x32_epi32(orders, sector), places);
-	return _mm256_shuffle_epi8(values, order);
+	struct hue_parts to;
+	__m256i max = _mm256_max_epu8(r, _mm256_max_epu8(g, b)), min = _mm256_min_epu8(r, _mm256_min_epu8(g, b));
+	__m256i is_r = _mm256_cmpeq_epi8(r, max), is_g = _mm256_cmpeq_epi8(g, max);
+	__m256i low = _mm256_or_si256(_mm256_cmpeq_epi8(b, min), _mm256_andnot_si256(is_g, _mm256_cmpeq_epi8(r, min)));
+	__m256i which = _mm256_or_si256(_mm256_and_si256(is_r, _mm256_set1_epi8(1)), _mm256_and_si256(is_g, _mm256_set1_epi8(2)));
+	// The sum wraps, and so does what is taken from it.
+	__m256i mid = _mm256_sub_epi8(_mm256_add_epi8(r, _mm256_add_epi8(g, b)), _mm256_add_epi8(max, min));
+	__m256i cases[4], aways[4], ranges[4], maxes[4], h[4], s[4];
+	widen32(cases, _mm256_or_si256(which, _mm256_and_si256(low, _mm256_set1_epi8(4))));
+	widen32(aways, _mm256_sub_epi8(max, mid));
+	widen32(ranges, _mm256_sub_epi8(max, min));
+	widen32(maxes, max);
+	for (int i = 0; i < 4; i++) {
+		__m256 range = float8(ranges[i]);
+		to.v[i] = float8(maxes[i]);
+		h[i] = hue8(cases[i], float8(aways[i]), range);
+		__m256 part = _mm256_div_ps(range, _mm256_max_ps(to.v[i], _mm256_set1_ps(1)));
+		s[i] = _mm256_cvttps_epi32(_mm256_mul_ps(part, _mm256_set1_ps(255)));
+	}
+	for (int i = 0; i < 2; i++) {
+		to.h[i] = _mm256_add_epi16(_mm256_packs_epi32(h[2 * i], h[2 * i + 1]), _mm256_set1_epi16((short)shift));
+		to.h[i] = _mm256_and_si256(to.h[i], _mm256_set1_epi16(255));
+		to.s[i] = _mm256_packs_epi32(s[2 * i], s[2 * i + 1]);
+	}
+	to.max = max;
+	return to;
 }
 
-// planes32 makes three planes of 32 pixels of four bytes.
-AVX2 void planes32(__m256i plane[3], const __m256i v[4])
+// sorted32 is where, of the greatest, middle and least channel of 32 pixels, each goes by the sector of the hue: 0 to 6.
+AVX2 __m256i sorted32(__m256i most, __m256i middle, __m256i least, __m256i sector, __m128i is_most, __m128i is_middle)
 {
-	const __m256i apart = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-	const __m256i in_turn = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-	__m256i a = _mm256_shuffle_epi8(v[0], apart), b = _mm256_shuffle_epi8(v[1], apart);
-	__m256i c = _mm256_shuffle_epi8(v[2], apart), d = _mm256_shuffle_epi8(v[3], apart);
-	__m256i rg0 = _mm256_unpacklo_epi32(a, b), rg1 = _mm256_unpacklo_epi32(c, d);
-	__m256i bx0 = _mm256_unpackhi_epi32(a, b), bx1 = _mm256_unpackhi_epi32(c, d);
-	plane[0] = _mm256_permutevar8x32_epi32(_mm256_unpacklo_epi64(rg0, rg1), in_turn);
-	plane[1] = _mm256_permutevar8x32_epi32(_mm256_unpackhi_epi64(rg0, rg1), in_turn);
-	plane[2] = _mm256_permutevar8x32_epi32(_mm256_unpacklo_epi64(bx0, bx1), in_turn);
+	__m256i first = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(is_most), sector);
+	__m256i second = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(is_middle), sector);
+	return _mm256_blendv_epi8(_mm256_blendv_epi8(least, middle, second), most, first);
 }
+
+#define SECTORS(a, b, c, d, e, f) _mm_setr_epi8(-(a), -(b), -(c), -(d), -(e), -(f), -(a), 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 AVX2 void hue_avx2(uint8_t *pr, uint8_t *pg, uint8_t *pb, size_t n, int shift)
 {
-	const __m256i byte = _mm256_set1_epi32(255), by = _mm256_set1_epi32(shift);
+	const __m256i one = _mm256_set1_epi16(1), byte = _mm256_set1_epi16(255), zero = _mm256_setzero_si256();
 	size_t i = 0;
 	for (; i + 32 <= n; i += 32) {
-		struct hue_parts parts;
-		hue_split(&parts, _mm256_loadu_si256((const __m256i *)(pr + i)), _mm256_loadu_si256((const __m256i *)(pg + i)),
-		          _mm256_loadu_si256((const __m256i *)(pb + i)));
-		__m256i v[4], plane[3];
-		for (int j = 0; j < 4; j++) {
-			__m256 range = _mm256_cvtepi32_ps(load8(parts.range + 8 * j));
-			__m256i h = hue8(load8(parts.which + 8 * j), _mm256_cvtepi32_ps(load8(parts.away + 8 * j)), range);
-			v[j] = turn8(_mm256_and_si256(_mm256_add_epi32(h, by), byte), load8(parts.max + 8 * j), range);
+		struct hue_parts parts = hue_split(load32(pr + i), load32(pg + i), load32(pb + i), shift);
+		__m256i v[2] = {_mm256_unpacklo_epi8(parts.max, zero), _mm256_unpackhi_epi8(parts.max, zero)};
+		__m256i sectors[2], p[2], q[2];
+		for (int j = 0; j < 2; j++) {
+			// The sector is h × 6 / 255, and rest what is left of it: 0 to 254.
+			__m256i six = _mm256_mullo_epi16(parts.h[j], _mm256_set1_epi16(6)), s = parts.s[j];
+			sectors[j] = _mm256_mulhi_epu16(_mm256_add_epi16(six, one), _mm256_set1_epi16(257));
+			__m256i rest = _mm256_sub_epi16(six, _mm256_mullo_epi16(sectors[j], byte));
+			// Even sectors take 255 - rest, which for bytes is its complement.
+			__m256i even = _mm256_sub_epi16(_mm256_and_si256(sectors[j], one), one);
+			__m256i part = _mm256_mullo_epi16(_mm256_xor_si256(rest, _mm256_and_si256(even, byte)), s);
+			// v × (255 - s) / 255, rounded; it is never halfway between two integers.
+			p[j] = _mm256_add_epi16(_mm256_mullo_epi16(v[j], _mm256_xor_si256(s, byte)), _mm256_set1_epi16(128));
+			p[j] = _mm256_srli_epi16(_mm256_add_epi16(p[j], _mm256_srli_epi16(p[j], 8)), 8);
+			__m256i halves[2] = {_mm256_unpacklo_epi16(part, zero), _mm256_unpackhi_epi16(part, zero)};
+			for (int k = 0; k < 2; k++) {
+				__m256 most = parts.v[2 * j + k];
+				__m256 less = _mm256_mul_ps(most, _mm256_mul_ps(float8(halves[k]), _mm256_set1_ps(1.0f / 65025)));
+				halves[k] = _mm256_cvttps_epi32(_mm256_add_ps(_mm256_sub_ps(most, less), _mm256_set1_ps(0.5f)));
+			}
+			q[j] = _mm256_packs_epi32(halves[0], halves[1]);
 		}
-		planes32(plane, v);
-		_mm256_storeu_si256((__m256i *)(pr + i), plane[0]);
-		_mm256_storeu_si256((__m256i *)(pg + i), plane[1]);
-		_mm256_storeu_si256((__m256i *)(pb + i), plane[2]);
+		__m256i sector = _mm256_packus_epi16(sectors[0], sectors[1]);
+		__m256i middle = _mm256_packus_epi16(q[0], q[1]), least = _mm256_packus_epi16(p[0], p[1]);
+		// Sectors 0 to 5 are (v q p) (q v p) (p v q) (p q v) (q p v) (v p q), and 6 is 0 again.
+		__m256i r = sorted32(parts.max, middle, least, sector, SECTORS(1, 0, 0, 0, 0, 1), SECTORS(0, 1, 0, 0, 1, 0));
+		__m256i g = sorted32(parts.max, middle, least, sector, SECTORS(0, 1, 1, 0, 0, 0), SECTORS(1, 0, 0, 1, 0, 0));
+		__m256i b = sorted32(parts.max, middle, least, sector, SECTORS(0, 0, 0, 1, 1, 0), SECTORS(0, 0, 1, 0, 0, 1));
+		_mm256_storeu_si256((__m256i *)(pr + i), r);
+		_mm256_storeu_si256((__m256i *)(pg + i), g);
+		_mm256_storeu_si256((__m256i *)(pb + i), b);
 	}
 	hue_any(pr + i, pg + i, pb + i, n - i, shift);
 }
