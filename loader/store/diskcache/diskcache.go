@@ -77,7 +77,7 @@ func Open(dir string, limit int64) (*Cache, error) {
 		return nil, errkind.Errorf(errkind.Invalid, "disk cache %s: %w; name another directory", dir, err)
 	}
 	// What an earlier process left behind is counted anew; there may be more than this limit allows.
-	if err := c.room(0, true); err != nil {
+	if err := c.locked(func() error { return c.room(0, true) }); err != nil {
 		return nil, errors.Join(err, c.lock.Close())
 	}
 	return c, nil
@@ -150,13 +150,11 @@ func (c *Cache) put(path string, data []byte) {
 }
 
 func (c *Cache) write(path string, data []byte) error {
-	if err := c.room(headerSize+int64(len(data)), false); err != nil {
+	var f *os.File
+	err := c.locked(func() (err error) {
+		f, err = c.begin(path, headerSize+int64(len(data)))
 		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), tempFiles)
+	})
 	if err != nil {
 		return err
 	}
@@ -167,7 +165,7 @@ func (c *Cache) write(path string, data []byte) error {
 		_, err = f.Write(data)
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
+		err = c.locked(func() error { return os.Rename(f.Name(), path) })
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
@@ -175,17 +173,41 @@ func (c *Cache) write(path string, data []byte) error {
 	return nil
 }
 
-// room takes n bytes of the limit, and makes room where there is none. Where a write fails afterwards, or replaces a file,
-// the count is too high until it is next counted anew: the limit holds all the same.
-func (c *Cache) room(n int64, anew bool) (err error) {
+// begin takes room for a file of size bytes and makes it, of that size and under a name for the time being, so that
+// whoever counts meanwhile counts it whole. The lock is held, as it is when the file gets its own name.
+func (c *Cache) begin(path string, size int64) (*os.File, error) {
+	if err := c.room(size, false); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), tempFiles)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Truncate(size); err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	return f, nil
+}
+
+// locked runs f alone among all that share the directory.
+func (c *Cache) locked(f func() error) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := lockFile(c.lock); err != nil {
 		return fmt.Errorf("locking the disk cache %s: %w", c.dir, err)
 	}
 	defer func() { err = errors.Join(err, unlockFile(c.lock)) }()
+	return f()
+}
+
+// room takes n bytes of the limit, and makes room where there is none. Where a write fails afterwards, or replaces a file,
+// the count is too high until it is next counted anew: the limit holds all the same. The lock is held.
+func (c *Cache) room(n int64, anew bool) error {
 	var count [8]byte
-	_, err = c.lock.ReadAt(count[:], 0)
+	_, err := c.lock.ReadAt(count[:], 0)
 	used := int64(binary.LittleEndian.Uint64(count[:])) //nolint:gosec // compared below
 	if anew || err != nil || used < 0 || used+n > c.limit {
 		if used, err = c.evict(n); err != nil {
