@@ -24,7 +24,7 @@ type media struct{ format, extensions string }
 // medias are the kinds of folders. Where a directory holds files of several, the first one counts: others are beside them.
 func medias() []media {
 	return []media{
-		{FormatFolder, "jpg, jpeg, png, webp, bmp, gif, tif, tiff"},
+		{FormatFolder, "jpg, jpeg, png, webp, bmp, gif, tif, tiff, avif"},
 		{FormatVideoFolder, "mp4, m4v, mov, mkv, webm, avi, mpg, mpeg"},
 		{FormatAudioFolder, "wav, flac, mp3, ogg, opus, m4a, aac, aif, aiff"},
 	}

@@ -167,14 +167,7 @@ func (d *Dataset) planFolder(p *shardPlan, x *index.Index, dir object, wanted []
 		file := object{bucket: dir.bucket, key: joinKey(dir.key, rel), uri: joinKey(dir.uri, rel)}
 		sample := &samples[at]
 		*sample = Sample{Ordinal: ordinals[at], Key: base + "/" + rel, URI: file.uri}
-		x.Fields(i, func(name int, f index.Field) {
-			if !wanted[name] {
-				return
-			}
-			file.pin, file.size = f.Pin, f.Length
-			p.runs = append(p.runs, run{object: file, shard: p.shard, length: f.Length, pieces: []piece{{length: f.Length, sample: at}}})
-			sample.Fields = append(sample.Fields, Field{Name: f.Name, Length: f.Length})
-		})
+		p.wholeFile(x, i, at, file, wanted, sample)
 		if len(d.manifest.Classes) == 0 {
 			continue
 		}
@@ -184,6 +177,18 @@ func (d *Dataset) planFolder(p *shardPlan, x *index.Index, dir object, wanted []
 			}
 		}
 	}
+}
+
+// wholeFile plans to read sample i of x, which is a file of its own, as the sample at of those that are asked for.
+func (p *shardPlan) wholeFile(x *index.Index, i, at int, file object, wanted []bool, sample *Sample) {
+	x.Fields(i, func(name int, f index.Field) {
+		if !wanted[name] {
+			return
+		}
+		file.pin, file.size = f.Pin, f.Length
+		p.runs = append(p.runs, run{object: file, shard: p.shard, length: f.Length, pieces: []piece{{length: f.Length, sample: at}}})
+		sample.Fields = append(sample.Fields, Field{Name: f.Name, Length: f.Length})
+	})
 }
 
 // planList plans the files of a list, of which each is looked for where the list says.
@@ -197,14 +202,7 @@ func (d *Dataset) planList(ctx context.Context, p *shardPlan, x *index.Index, li
 		}
 		sample := &samples[at]
 		*sample = Sample{Ordinal: ordinals[at], Key: base + "!" + strconv.Itoa(i), URI: file.uri}
-		x.Fields(i, func(name int, f index.Field) {
-			if !wanted[name] {
-				return
-			}
-			file.pin, file.size = f.Pin, f.Length
-			p.runs = append(p.runs, run{object: file, shard: p.shard, length: f.Length, pieces: []piece{{length: f.Length, sample: at}}})
-			sample.Fields = append(sample.Fields, Field{Name: f.Name, Length: f.Length})
-		})
+		p.wholeFile(x, i, at, file, wanted, sample)
 		if strings.Contains(x.Key(i), "\t") && want(fieldCls) {
 			sample.Fields = append(sample.Fields, Field{Name: fieldCls, Data: []byte(label), Length: int64(len(label))})
 		}
